@@ -32,6 +32,8 @@ const ORDERED_INSERT: u8 = 11;
 const RERUN: u8 = 12;
 const CLAIM_SOURCES: u8 = 13;
 const DELIVERED: u8 = 14;
+const ORDER_TRANSACTION: u8 = 15;
+const ORDERED_TRANSACTION: u8 = 16;
 
 /// Position of a source after the rows of a record.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -88,6 +90,8 @@ pub enum Entry {
     CollectChanges,
     /// The writes of a transaction to the documents of this partition, or its part of an ordered insert.
     Transaction(TransactionPart),
+    /// The parts of a transaction of several partitions, which this partition emits into their logs in the order of its own.
+    OrderTransaction(Vec<TransactionPart>),
     /// Events that sinks could not deliver go to their sinks again.
     Redeliver {
         /// Ids of their documents in this partition, see [`crate::sinks::undelivered_event::UndeliveredEvent`].
@@ -132,6 +136,7 @@ impl Entry {
             Self::SessionCommand { .. } => "command of a session",
             Self::CollectChanges => "begin of the history of changes",
             Self::Transaction(_) => "transaction",
+            Self::OrderTransaction(_) => "transaction to be ordered",
             Self::Redeliver { .. } => "redelivery",
             Self::Rerun(_) => "rerun",
             Self::ClaimSources { .. } => "claim of the sources",
@@ -187,24 +192,68 @@ impl Events {
     }
 }
 
-/// Events for the log of another partition. Their provenance names the record that they follow from.
+/// Kinds of what comes from other partitions. Of each, a partition takes what follows from one record of another partition once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ArrivalKind {
+    /// Events that are stored in this partition.
+    Stored,
+    /// Events that are stored in the other partition, for queries of this one.
+    Forwarded,
+    /// Parts of transactions.
+    Transaction,
+}
+
+impl ArrivalKind {
+    /// All kinds.
+    pub const ALL: [Self; 3] = [Self::Stored, Self::Forwarded, Self::Transaction];
+}
+
+/// An entry for the log of another partition: events, or a part of a transaction. It names the record that it follows from.
 #[derive(Debug, Clone)]
 pub struct Emission {
-    /// Partition that the events belong to.
+    /// Partition that the entry belongs to.
     pub target: PartitionId,
-    /// The events.
-    pub events: Events,
+    /// The entry.
+    pub entry: Entry,
 }
 
 impl Emission {
-    /// Returns the offset of the record that emitted the events.
+    /// Returns the offset of the record that emitted the entry.
     pub fn cause(&self) -> Offset {
-        self.events.provenance.map_or(Offset(0), |(_, offset)| offset)
+        let cause = match &self.entry {
+            Entry::Events(events) => events.provenance,
+            Entry::Transaction(part) => part.cause,
+            _ => None,
+        };
+        cause.map_or(Offset(0), |(_, offset)| offset)
     }
 
-    /// Returns the memory that the events occupy, in bytes.
+    /// Returns the kind, as the target counts it.
+    pub fn kind(&self) -> ArrivalKind {
+        match &self.entry {
+            Entry::Transaction(_) => ArrivalKind::Transaction,
+            Entry::Events(Events { forwarded: true, .. }) => ArrivalKind::Forwarded,
+            _ => ArrivalKind::Stored,
+        }
+    }
+
+    /// Returns the memory that the entry occupies, in bytes.
     pub fn bytes(&self) -> usize {
-        self.events.parts.iter().map(|(_, batch)| batch.get_array_memory_size()).sum()
+        match &self.entry {
+            Entry::Events(events) => {
+                events.parts.iter().map(|(_, batch)| batch.get_array_memory_size()).sum()
+            }
+            Entry::Transaction(part) => part.writes.len(),
+            _ => 0,
+        }
+    }
+
+    /// Returns the number of events.
+    pub fn rows(&self) -> usize {
+        match &self.entry {
+            Entry::Events(events) => events.rows(),
+            _ => 0,
+        }
     }
 }
 
@@ -271,18 +320,19 @@ impl Encoder {
                 write_bytes(&mut out, command);
             }
             Entry::CollectChanges => out.push(COLLECT_CHANGES),
-            Entry::Transaction(part) => match &part.places {
-                None => {
-                    out.push(TRANSACTION);
-                    write_transaction(&mut out, part);
+            Entry::Transaction(part) => {
+                if let Some((partition, offset)) = part.cause {
+                    out.push(ORDERED_TRANSACTION);
+                    out.extend(partition.0.to_le_bytes());
+                    out.extend(offset.0.to_le_bytes());
                 }
-                Some(places) => {
-                    out.push(ORDERED_INSERT);
-                    write_transaction(&mut out, part);
-                    write_u32(&mut out, places.len());
-                    places.iter().for_each(|place| out.extend(place.to_le_bytes()));
-                }
-            },
+                write_part(&mut out, part);
+            }
+            Entry::OrderTransaction(parts) => {
+                out.push(ORDER_TRANSACTION);
+                write_u32(&mut out, parts.len());
+                parts.iter().for_each(|part| write_part(&mut out, part));
+            }
             Entry::Redeliver { ids } => {
                 out.push(REDELIVER);
                 write_u32(&mut out, ids.len());
@@ -343,18 +393,21 @@ impl Encoder {
 }
 
 /// Returns the provenance of an entry without decoding its batches: partition, offset of the record that
-/// emitted the events, and whether they are forwarded for queries only. `None` for entries that no partition
-/// emitted.
+/// emitted it, and its kind. `None` for entries that no partition emitted.
 ///
 /// Errors: `Corrupt` when the bytes are not an entry.
-pub fn provenance(payload: &Bytes) -> Result<Option<(PartitionId, Offset, bool)>> {
+pub fn provenance(payload: &Bytes) -> Result<Option<(PartitionId, Offset, ArrivalKind)>> {
     let mut input = EntryReader { bytes: payload, at: 0 };
-    let kind = input.u8()?;
-    if kind != EVENTS && kind != FORWARDED {
-        return Ok(None);
-    }
+    let kind = match input.u8()? {
+        EVENTS => ArrivalKind::Stored,
+        FORWARDED => ArrivalKind::Forwarded,
+        ORDERED_TRANSACTION => {
+            return Ok(Some((PartitionId(input.u32()?), Offset(input.u64()?), ArrivalKind::Transaction)));
+        }
+        _ => return Ok(None),
+    };
     input.source()?;
-    Ok(input.provenance()?.map(|(part, offset)| (part, offset, kind == FORWARDED)))
+    Ok(input.provenance()?.map(|(part, offset)| (part, offset, kind)))
 }
 
 /// Decodes an entry. `streams` are the streams of the deployed app.
@@ -374,12 +427,25 @@ pub fn decode(payload: &Bytes, streams: &Streams) -> Result<Entry> {
         COMMAND => Entry::Command(input.blob()?),
         SESSION_COMMAND => Entry::SessionCommand { session: input.session()?, command: input.blob()? },
         COLLECT_CHANGES => Entry::CollectChanges,
-        TRANSACTION => Entry::Transaction(input.transaction()?),
-        ORDERED_INSERT => {
-            let part = input.transaction()?;
+        kind @ (TRANSACTION | ORDERED_INSERT) => Entry::Transaction(input.part(kind)?),
+        ORDERED_TRANSACTION => {
+            let cause = Some((PartitionId(input.u32()?), Offset(input.u64()?)));
+            let kind = input.u8()?;
+            Entry::Transaction(TransactionPart { cause, ..input.part(kind)? })
+        }
+        ORDER_TRANSACTION => {
             let count = input.count()?;
-            let places = (0..count).map(|_| input.u32()).collect::<Result<_>>()?;
-            Entry::Transaction(TransactionPart { places: Some(places), ..part })
+            let mut part = || {
+                let kind = input.u8()?;
+                input.part(kind)
+            };
+            let parts = (0..count).map(|_| part()).collect::<Result<Vec<_>>>()?;
+            if parts.iter().any(|part| part.participants.len() != parts.len()) {
+                return Err(Error::corrupt(
+                    "log entry of a transaction that has not a part for each participant",
+                ));
+            }
+            Entry::OrderTransaction(parts)
         }
         REDELIVER => Entry::Redeliver { ids: input.texts()? },
         PUT => Entry::LoadDocuments {
@@ -406,6 +472,21 @@ fn write_source(out: &mut Vec<u8>, source: Option<&SourcePosition>) {
             out.extend(epoch.iter().flat_map(|epoch| epoch.to_le_bytes()));
         }
         None => out.push(0),
+    }
+}
+
+fn write_part(out: &mut Vec<u8>, part: &TransactionPart) {
+    match &part.places {
+        None => {
+            out.push(TRANSACTION);
+            write_transaction(out, part);
+        }
+        Some(places) => {
+            out.push(ORDERED_INSERT);
+            write_transaction(out, part);
+            write_u32(out, places.len());
+            places.iter().for_each(|place| out.extend(place.to_le_bytes()));
+        }
     }
 }
 
@@ -538,6 +619,21 @@ impl EntryReader<'_> {
         })
     }
 
+    fn part(&mut self, kind: u8) -> Result<TransactionPart> {
+        let part = self.transaction()?;
+        match kind {
+            TRANSACTION => Ok(part),
+            ORDERED_INSERT => {
+                let count = self.count()?;
+                let places = (0..count).map(|_| self.u32()).collect::<Result<_>>()?;
+                Ok(TransactionPart { places: Some(places), ..part })
+            }
+            kind => {
+                Err(Error::corrupt(format!("log entry with a part of a transaction of unknown kind {kind}")))
+            }
+        }
+    }
+
     fn transaction(&mut self) -> Result<TransactionPart> {
         let id = ObjectId::from_bytes(self.array()?);
         let order = i64::from_le_bytes(self.array()?);
@@ -545,7 +641,16 @@ impl EntryReader<'_> {
         let participants = (0..n).map(|_| Ok(PartitionId(self.u32()?))).collect::<Result<_>>()?;
         let since = Offset(self.u64()?);
         let session = if self.u8()? == 1 { Some(self.session()?) } else { None };
-        Ok(TransactionPart { id, order, participants, since, session, writes: self.blob()?, places: None })
+        Ok(TransactionPart {
+            id,
+            order,
+            participants,
+            since,
+            session,
+            writes: self.blob()?,
+            places: None,
+            cause: None,
+        })
     }
 
     fn jumps(&mut self) -> Result<Vec<(String, i64)>> {
@@ -714,6 +819,39 @@ mod tests {
             assert_eq!((back.forwarded, back.provenance, back.source, rows), (forwarded, None, None, 2));
             assert_eq!((back.order, back.rejected.len()), (Some(vec![0, 0]), 0));
             assert_eq!(provenance(&bytes).unwrap(), None);
+        }
+    }
+
+    #[test]
+    fn transactions_round_trip() {
+        let part = |places: Option<Vec<u32>>, cause| TransactionPart {
+            id: ObjectId::from_bytes([7; 12]),
+            order: -3,
+            participants: vec![PartitionId(0), PartitionId(2)],
+            since: Offset(4),
+            writes: Bytes::from_static(b"w"),
+            session: None,
+            places,
+            cause,
+        };
+        let cause = Some((PartitionId(0), Offset(9)));
+        for entry in
+            [part(None, None), part(Some(vec![1, 3]), None), part(None, cause), part(Some(vec![]), cause)]
+        {
+            let bytes = Bytes::from(Encoder::default().encode(&Entry::Transaction(entry.clone())).unwrap());
+            let Entry::Transaction(back) = decode(&bytes, &streams()).unwrap() else { panic!() };
+            assert_eq!(back, entry);
+            let arrival = entry.cause.map(|(from, offset)| (from, offset, ArrivalKind::Transaction));
+            assert_eq!(provenance(&bytes).unwrap(), arrival);
+        }
+        let parts = vec![part(None, None), part(Some(vec![5]), None)];
+        let bytes = Encoder::default().encode(&Entry::OrderTransaction(parts.clone())).unwrap();
+        let Entry::OrderTransaction(back) = decode(&Bytes::from(bytes.clone()), &streams()).unwrap() else {
+            panic!()
+        };
+        assert_eq!(back, parts);
+        for end in 0..bytes.len() {
+            assert!(decode(&Bytes::copy_from_slice(&bytes[..end]), &streams()).is_err(), "{end} bytes");
         }
     }
 

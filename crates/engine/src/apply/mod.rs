@@ -33,7 +33,7 @@ use crate::dedupe::row_key;
 use crate::deployment::{Deployment, TableRef};
 use crate::digest::EffectDigest;
 use crate::document_tables::gathering_partition;
-use crate::entry::{Emission, Entry, Events, SourcePosition, UNDELIVERED};
+use crate::entry::{ArrivalKind, Emission, Entry, Events, SourcePosition, UNDELIVERED};
 use crate::planted_bugs::{PlantedBug, is_planted};
 use crate::queries::GLOBAL_PARTITION;
 use crate::state::PartitionState;
@@ -149,6 +149,11 @@ pub fn apply(
             state.store.collect_changes(true);
             Ok(ApplyReply::default())
         }
+        Entry::OrderTransaction(parts) => {
+            applier.order_transaction(state, parts);
+            Ok(ApplyReply::default())
+        }
+        Entry::Transaction(part) if applier.is_repeated(state, &part) => Ok(ApplyReply::default()),
         Entry::Transaction(part) => {
             if let (Some(digest), Some(decision)) = (&mut applier.digest, &decision) {
                 digest.decision(decision);
@@ -275,15 +280,14 @@ impl<'d> RecordApplier<'d> {
     fn events(&mut self, state: &mut PartitionState, events: Events) -> Result<ApplyReply> {
         if let Some((partition, offset)) = events.provenance {
             // a partition that replays its log emits again what has arrived here already
-            let arrived = if events.forwarded { &mut state.forwarded } else { &mut state.provenance };
-            let known = arrived.get(&partition.0).is_some_and(|last| *last >= offset);
+            let kind = if events.forwarded { ArrivalKind::Forwarded } else { ArrivalKind::Stored };
+            let known = !state.note_arrival(kind, (partition, offset));
             if let Some(digest) = &mut self.digest {
                 digest.arrival(known);
             }
             if known {
                 return Ok(ApplyReply::default());
             }
-            arrived.insert(partition.0, offset);
             *Arc::make_mut(&mut state.transfers).received.entry(partition.0).or_default() +=
                 events.rows() as u64;
         }

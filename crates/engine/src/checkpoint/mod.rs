@@ -55,11 +55,15 @@ struct CheckpointMeta {
     next: Offset,
     sources: BTreeMap<String, u64>,
     /// Epoch of the node that reads the sources, if nodes of a cluster take turns.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "is_default")]
     source_epoch: u64,
     provenance: BTreeMap<u32, Offset>,
     #[serde(default)]
     forwarded: BTreeMap<u32, Offset>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    transactions: BTreeMap<u32, Offset>,
+    #[serde(default, skip_serializing_if = "is_default")]
+    transaction_order: i64,
     ledger: BTreeMap<String, LedgerCounts>,
     rules: Counters,
     #[serde(default)]
@@ -107,8 +111,8 @@ struct CheckpointMeta {
     digest: Option<SavedDigest>,
 }
 
-fn is_zero(number: &u64) -> bool {
-    *number == 0
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 impl FrozenImage {
@@ -135,6 +139,8 @@ impl FrozenImage {
                 source_epoch: state.source_epoch,
                 provenance: state.provenance.clone(),
                 forwarded: state.forwarded.clone(),
+                transactions: state.transactions.clone(),
+                transaction_order: state.transaction_order,
                 queries: state.query_state.with_runtimes(|flow| flow.counts.clone()),
                 units: Vec::new(),
                 ledger: state.ledger.iter().map(|(stream, counts)| (stream.to_string(), *counts)).collect(),
@@ -483,6 +489,8 @@ fn read(
         source_epoch: meta.source_epoch,
         provenance: meta.provenance,
         forwarded: meta.forwarded,
+        transactions: meta.transactions,
+        transaction_order: meta.transaction_order,
         transfers: Arc::new(meta.transfers.unwrap_or_default()),
         query_state: flow,
         ledger: meta.ledger.into_iter().map(|(stream, counts)| (Arc::from(stream), counts)).collect(),
@@ -559,15 +567,17 @@ fn decode_write_times(bytes: &[u8]) -> Result<WriteTimes> {
 /// Emissions as log entries, with the partition that each belongs to.
 fn encode_outbox(outbox: &[Emission]) -> Result<Vec<(u32, Vec<u8>)>> {
     let mut encoder = Encoder::default();
-    let mut entry = |e: &Emission| Ok((e.target.0, encoder.encode(&Entry::Events(e.events.clone()))?));
+    let mut entry = |e: &Emission| Ok((e.target.0, encoder.encode(&e.entry)?));
     outbox.iter().map(&mut entry).collect()
 }
 
 fn decode_outbox(parts: &[(u32, u64)], bytes: Vec<u8>, streams: &Streams) -> Result<Vec<Emission>> {
     let mut rest = Bytes::from(bytes);
     let emission = |(target, len): &(u32, u64)| match entry::decode(&rest.split_to(*len as usize), streams)? {
-        Entry::Events(events) => Ok(Emission { target: PartitionId(*target), events }),
-        _ => Err(Error::corrupt("the emissions hold an entry that is not of events")),
+        entry @ (Entry::Events(_) | Entry::Transaction(_)) => {
+            Ok(Emission { target: PartitionId(*target), entry })
+        }
+        _ => Err(Error::corrupt("the emissions hold an entry that no partition emits")),
     };
     parts.iter().map(emission).collect()
 }

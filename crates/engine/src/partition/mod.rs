@@ -291,6 +291,7 @@ impl Partition {
     pub fn replay(&self, mut record: LogEntry, is_missing: &dyn Fn(&Emission) -> bool) -> Result<()> {
         let next = record.offset.next();
         if let Entry::Transaction(part) = &record.entry
+            && !self.is_repeated(part)
             && let Some(commit) = SharedCommit::of(part)
         {
             record.decision = Some(self.replayed_decision(part, &commit, record.offset));
@@ -357,6 +358,7 @@ impl Partition {
 
     /// Drops records that wait for votes, after the last step of the owner. Their callers learn that no answer comes.
     fn forget_waiting(&self) {
+        self.host.part_replies.forget_partition(self.id);
         *self.waiting.lock() = Waiting::default();
     }
 
@@ -427,8 +429,17 @@ impl Partition {
         }
     }
 
-    /// Decodes a record, unless this process appended it and handed the entry over.
+    /// Returns a record that is going to be applied, with the caller on this node that waits for it.
     fn pending(&self, consumed: ConsumedRecord) -> Result<PendingRecord> {
+        let mut pending = self.decoded(consumed)?;
+        if let Some(part) = pending.part().filter(|part| part.cause.is_some()) {
+            pending.reply = self.host.part_replies.take(part.id, self.id);
+        }
+        Ok(pending)
+    }
+
+    /// Decodes a record, unless this process appended it and handed the entry over.
+    fn decoded(&self, consumed: ConsumedRecord) -> Result<PendingRecord> {
         let ConsumedRecord { offset, time, content, .. } = consumed;
         let record = |entry: Entry| {
             if matches!(entry, Entry::Events(_)) {
@@ -644,8 +655,7 @@ impl Partition {
             return false;
         }
         let mut offsets = Vec::with_capacity(emissions.len());
-        for Emission { target, events } in emissions {
-            let entry = Entry::Events(events);
+        for Emission { target, entry } in emissions {
             let sent = self.retry_until_stopped(target, || {
                 // the target drops repetitions by their cause, so that an emission must not overtake an earlier one: the next is
                 // sent when this one has its place

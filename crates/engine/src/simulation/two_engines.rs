@@ -53,6 +53,7 @@ use crate::lifecycle::{opening, ownership};
 use crate::node::Node;
 use crate::partition::Partition;
 use crate::process::clock::Clock;
+use crate::queries::GLOBAL_PARTITION;
 use crate::shared_state::{ObjectPartitionStore, StateOwner};
 
 /// Number of accounts between which amounts move.
@@ -507,7 +508,8 @@ impl TwoEngines {
         }
         let (id, participants) = (TransactionId::new(), writes.keys().copied().collect::<Vec<_>>());
         let order = *node.host.commits.order(self.clock.now());
-        for (home, (mut store, since)) in writes {
+        let mut parts = Vec::new();
+        for (mut store, since) in writes.into_values() {
             let part = TransactionPart {
                 id,
                 order,
@@ -516,8 +518,17 @@ impl TwoEngines {
                 writes: TransactionWrites::of_changes(store.take_changes()).to_bytes()?,
                 session: None,
                 places: None,
+                cause: None,
             };
-            node.host.append(home, Entry::Transaction(part), Durability::Fsync, None)?.wait()?;
+            parts.push(part);
+        }
+        if self.standbys && parts.len() > 1 {
+            let entry = Entry::OrderTransaction(parts);
+            node.host.append(PartitionId(GLOBAL_PARTITION), entry, Durability::Fsync, None)?.wait()?;
+        } else {
+            for (part, home) in parts.into_iter().zip(&participants) {
+                node.host.append(*home, Entry::Transaction(part), Durability::Fsync, None)?.wait()?;
+            }
         }
         self.report.transactions += u64::from(participants.len() > 1);
         Ok(())
