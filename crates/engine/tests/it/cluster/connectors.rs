@@ -114,7 +114,7 @@ fn a_sink_without_positions_gets_nothing_again_that_its_owner_has_announced() {
     wait_until_nothing_waits(&[&b]);
 }
 
-fn owns_first_partition(node: &TestNode) -> bool {
+pub fn owns_first_partition(node: &TestNode) -> bool {
     let status = node.engine.cluster_status().unwrap();
     status.partitions.first().is_some_and(|partition| partition.role == "owner")
 }
