@@ -16,7 +16,7 @@ use tidemill_engine::simulation::{
 
 const USAGE: &str = "usage: simulate [--seconds N] [--seed FIRST] [--runs N] [--steps N] [--engines 1|2] \
     [--standbys yes|no] \
-    [--bug forward|outbox|flush|ids|ack|repeat|unapplied|tail|log|held|hash|caller|queues|progress]";
+    [--bug forward|outbox|flush|ids|ack|repeat|unapplied|tail|log|held|kept|hash|caller|queues|progress]";
 
 fn main() -> ExitCode {
     match Arguments::parse(std::env::args().skip(1)) {
@@ -79,6 +79,7 @@ fn bug(name: &str) -> Result<PlantedBug, String> {
         "tail" => PlantedBug::KeepFormerTail,
         "log" => PlantedBug::SkipLog,
         "held" => PlantedBug::DropHeldEmissions,
+        "kept" => PlantedBug::DropKeptEvents,
         "hash" => PlantedBug::EmitInHashOrder,
         "caller" => PlantedBug::DependOnCaller,
         "queues" => PlantedBug::PublishWithoutQueues,

@@ -18,7 +18,7 @@ use crate::app::settings::Settings;
 use crate::appender::LogAppender;
 use crate::apply::ApplyReply;
 use crate::changes::ChangeLog;
-use crate::commit::{CommitBoard, WriteLocks};
+use crate::commit::{CommitBoard, PartReplies, WriteLocks};
 use crate::digest::EffectDigests;
 use crate::directory::encryption::encrypted_disk;
 use crate::directory::environment::SharedPartitions;
@@ -64,6 +64,8 @@ pub struct Host {
     pub partition_store: Arc<dyn PartitionStore>,
     /// Commits of transactions of several partitions; processes that share partitions share them.
     pub commits: Arc<CommitBoard>,
+    /// Callers that wait for parts of transactions, which the partitions of a cluster order.
+    pub part_replies: PartReplies<Result<ApplyReply>>,
     /// Changes of documents for those who follow them.
     pub changes: ChangeLog,
     /// Documents that open transactions have written.
@@ -140,6 +142,7 @@ impl Host {
             zones,
             runtime,
             commits: Arc::default(),
+            part_replies: PartReplies::default(),
             write_locks: WriteLocks::default(),
             in_flight,
             health: HealthBoard::default(),

@@ -6,7 +6,7 @@ use tidemill_types::{Error, PartitionId, Result};
 
 use crate::api::LedgerCounts;
 use crate::host::Host;
-use crate::partition::{OwnedPartitions, PartitionClient, PartitionPeers};
+use crate::partition::{LatestEnds, OwnedPartitions, PartitionClient, PartitionPeers};
 use crate::process::clock::Clock;
 use crate::queries::GLOBAL_PARTITION;
 use crate::running_app::RunningApp;
@@ -14,8 +14,9 @@ use crate::state::view::PartitionView;
 
 /// Part of this process in a cluster.
 pub trait ClusterPart: Send + Sync {
-    /// Returns whether this process owns a partition, has applied all that former owners have, and has a lease.
-    fn owns(&self, partition: PartitionId, clock: &dyn Clock) -> bool;
+    /// Returns the epoch in which this process owns a partition; `None` if it does not, has not applied all that former owners have, or has no
+    /// lease.
+    fn owned_epoch(&self, partition: PartitionId, clock: &dyn Clock) -> Option<u64>;
 
     /// Leaves the cluster in order: other members take the partitions over first. Those of a process that cannot leave in time are taken over
     /// when its lease has run out.
@@ -34,6 +35,8 @@ pub struct Node {
     pub cluster: OnceLock<Arc<dyn ClusterPart>>,
     /// Processes that own the others, once it has joined them.
     peers: OnceLock<Arc<dyn PartitionPeers>>,
+    /// Requests of readers for the ends of the log, in a cluster.
+    latest_ends: LatestEnds,
 }
 
 impl Node {
@@ -45,6 +48,7 @@ impl Node {
             owned: OwnedPartitions::default(),
             cluster: OnceLock::new(),
             peers: OnceLock::new(),
+            latest_ends: LatestEnds::default(),
         }
     }
 
@@ -138,24 +142,24 @@ impl Node {
         if self.cluster.get().is_none() {
             return Ok(());
         }
-        for id in self.host.partition_ids() {
-            let end = self.host.log.latest_end(id)?;
+        let ends = self.latest_ends.get(|| self.host.log.latest_ends())?;
+        for (id, end) in self.host.partition_ids().zip(ends.iter()) {
             let replica = self.owned.replica(id);
             let replica = replica.ok_or_else(|| {
                 Error::unavailable(format!(
                     "this node has not loaded partition {id} yet: ask again, or another node"
                 ))
             })?;
-            replica.wait_applied(end)?;
+            replica.wait_applied(*end)?;
         }
         Ok(())
     }
 
     /// Returns whether this process does what one process does for all: merges and retention of tables, aggregate rules.
     pub fn does_shared_work(&self) -> bool {
-        self.cluster
-            .get()
-            .is_none_or(|cluster| cluster.owns(PartitionId(GLOBAL_PARTITION), &*self.host.clock))
+        self.cluster.get().is_none_or(|cluster| {
+            cluster.owned_epoch(PartitionId(GLOBAL_PARTITION), &*self.host.clock).is_some()
+        })
     }
 
     /// Asks loops and retries to end, those in stores of the app's tables as well.

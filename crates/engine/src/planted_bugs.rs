@@ -23,6 +23,8 @@ pub enum PlantedBug {
     PublishOncePerOffset,
     /// A standby that becomes the owner does not send what it has kept.
     DropHeldEmissions,
+    /// A standby keeps no events for sinks.
+    DropKeptEvents,
     /// A partition that is opened begins at the end of its log instead of its checkpoint.
     SkipLog,
     /// Events for another partition are emitted in the order of a hash map.

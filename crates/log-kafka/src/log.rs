@@ -160,11 +160,14 @@ impl Log for KafkaLog {
     }
 
     /// An acknowledged record is below the offset up to which all replicas have it, which the leader tells.
-    fn latest_end(&self, partition: PartitionId) -> Result<Offset> {
-        let progress = self.partition(partition)?;
-        let (_, end) = watermarks(&self.topic, partition, progress.base)?;
-        progress.end.fetch_max(end, Ordering::AcqRel);
-        Ok(Offset(end))
+    fn latest_ends(&self) -> Result<Vec<Offset>> {
+        let ends = self.topic.ends(self.partitions())?;
+        let ends = self.shared.partitions.iter().zip(ends).map(|(progress, end)| {
+            let end = end + progress.base;
+            progress.end.fetch_max(end, Ordering::AcqRel);
+            Offset(end)
+        });
+        Ok(ends.collect())
     }
 
     fn durable(&self, partition: PartitionId) -> Offset {

@@ -190,6 +190,34 @@ impl Topic {
         Ok((low.max(0).unsigned_abs(), high.max(0).unsigned_abs()))
     }
 
+    /// Returns the offset after the last record of each partition, by one request to each broker. Asks again while a partition has no leader.
+    pub(crate) fn ends(&self, partitions: u32) -> Result<Vec<u64>> {
+        let deadline = Instant::now() + self.config.request_timeout;
+        let left = || deadline.saturating_duration_since(Instant::now());
+        let no_ends = |e| failed(&self.config, "no ends of partitions", e);
+        let ask = || {
+            let mut asked = TopicPartitionList::with_capacity(partitions as usize);
+            for partition in 0..partitions {
+                // in place of a time: the end
+                let end = KafkaOffset::End;
+                asked.add_partition_offset(&self.config.topic, partition as i32, end).map_err(no_ends)?;
+            }
+            let found = self.clients.consumer.offsets_for_times(asked, left()).map_err(no_ends)?;
+            let mut ends = vec![None; partitions as usize];
+            for element in found.elements() {
+                element.error().map_err(no_ends)?;
+                if let (Some(end), KafkaOffset::Offset(offset)) =
+                    (ends.get_mut(element.partition() as usize), element.offset())
+                {
+                    *end = u64::try_from(offset).ok();
+                }
+            }
+            let missing = |id| Error::unavailable(format!("the brokers tell no end of partition {id}"));
+            ends.into_iter().enumerate().map(|(id, end)| end.ok_or_else(|| missing(id))).collect()
+        };
+        ask.retry(self.delays()).when(|e| e.kind().is_retryable() && left() > RETRY_INTERVAL).call()
+    }
+
     /// Deletes records below `upto`. Returns the first offset that is left.
     pub(crate) fn truncate(&self, partition: PartitionId, upto: Offset) -> Result<u64> {
         let mut list = TopicPartitionList::new();

@@ -64,12 +64,12 @@ pub trait Log: Send + Sync {
     /// a partition that the log does not have.
     fn end(&self, partition: PartitionId) -> Offset;
 
-    /// Returns the offset of the next record, after all records that any process was told are in the log. A log that other processes append to
-    /// is asked, and the call waits for its answer.
+    /// Returns for each partition the offset of the next record, after all records that any process was told are in the log. A log that other
+    /// processes append to is asked, once for all partitions, and the call waits for its answer.
     ///
-    /// Errors: `NotFound` for a partition that the log does not have; `Unavailable` when the log cannot be reached.
-    fn latest_end(&self, partition: PartitionId) -> Result<Offset> {
-        Ok(self.end(partition))
+    /// Errors: `Unavailable` when the log, or the leader of a partition, cannot be reached.
+    fn latest_ends(&self) -> Result<Vec<Offset>> {
+        Ok((0..self.partitions()).map(|id| self.end(PartitionId(id))).collect())
     }
 
     /// Returns the first offset that is not known to be durable as [`Durability::Fsync`]; 0 for a partition that the log

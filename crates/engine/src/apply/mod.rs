@@ -33,7 +33,7 @@ use crate::dedupe::row_key;
 use crate::deployment::{Deployment, TableRef};
 use crate::digest::EffectDigest;
 use crate::document_tables::gathering_partition;
-use crate::entry::{Emission, Entry, Events, UNDELIVERED};
+use crate::entry::{ArrivalKind, Emission, Entry, Events, SourcePosition, UNDELIVERED};
 use crate::planted_bugs::{PlantedBug, is_planted};
 use crate::queries::GLOBAL_PARTITION;
 use crate::state::PartitionState;
@@ -60,6 +60,8 @@ pub struct Applied {
     pub rows: Vec<(TableRef, RecordBatch)>,
     /// Rows that go to a sink again, by its name.
     pub redelivered: Vec<(String, RecordBatch)>,
+    /// Name of a sink, and the offset and row of the last event that its other side has.
+    pub delivered: Option<(String, (Offset, u32))>,
     /// Events for other partitions.
     pub emissions: Vec<Emission>,
     /// Number of events applied, emitted ones included.
@@ -112,10 +114,22 @@ pub fn apply(
     let applied = Applied::default();
     let mut applier = RecordApplier { deployment, id, offset, time, wants_reply, set_aside, applied, digest };
     let reply = match entry {
+        entry if is_of_former_reader(state, &entry) => {
+            applier.former_reader();
+            Ok(ApplyReply::default())
+        }
+        Entry::ClaimSources { epoch } => {
+            applier.claim_sources(state, epoch);
+            Ok(ApplyReply::default())
+        }
+        Entry::Delivered { sink, last } => {
+            applier.applied.delivered = Some((sink, last));
+            Ok(ApplyReply::default())
+        }
         Entry::Events(events) => Ok(applier.events(state, events)?),
         entry if set_aside => {
-            if let Entry::LoadDocuments { source: Some((name, position)), .. } = &entry {
-                applier.advance_source(state, name.clone(), *position);
+            if let Some(source) = entry.source() {
+                applier.advance_source(state, source);
             }
             applier.applied.set_aside = Some(entry);
             Ok(ApplyReply::default())
@@ -124,8 +138,8 @@ pub fn apply(
         Entry::Command(command) => applier.command(state, &command),
         Entry::SessionCommand { session, command } => applier.session_command(state, &session, &command),
         Entry::LoadDocuments { source, collection, documents } => {
-            if let Some((name, position)) = source {
-                applier.advance_source(state, name, position);
+            if let Some(source) = &source {
+                applier.advance_source(state, source);
             }
             applier.load_documents(state, &collection, &documents)
         }
@@ -135,6 +149,11 @@ pub fn apply(
             state.store.collect_changes(true);
             Ok(ApplyReply::default())
         }
+        Entry::OrderTransaction(parts) => {
+            applier.order_transaction(state, parts);
+            Ok(ApplyReply::default())
+        }
+        Entry::Transaction(part) if applier.is_repeated(state, &part) => Ok(ApplyReply::default()),
         Entry::Transaction(part) => {
             if let (Some(digest), Some(decision)) = (&mut applier.digest, &decision) {
                 digest.decision(decision);
@@ -149,6 +168,12 @@ pub fn apply(
     let (applied, digest) = applier.finish(state, &reply);
     state.digest = digest;
     Ok(Applied { reply: wants_reply.then_some(reply), ..applied })
+}
+
+/// Returns whether a node has read the rows of the entry after another one has claimed the sources: that one reads them again.
+fn is_of_former_reader(state: &PartitionState, entry: &Entry) -> bool {
+    let epoch = entry.source().and_then(|source| source.epoch);
+    epoch.is_some_and(|epoch| epoch < state.source_epoch)
 }
 
 /// Refuses an insert into a partition that the documents of the collection have left.
@@ -190,13 +215,28 @@ struct RecordApplier<'d> {
 }
 
 impl<'d> RecordApplier<'d> {
-    fn advance_source(&mut self, state: &mut PartitionState, source: String, position: u64) {
+    fn advance_source(&mut self, state: &mut PartitionState, source: &SourcePosition) {
+        let SourcePosition { name, position, .. } = source;
         let sources = Arc::make_mut(&mut state.sources);
-        let current = sources.get(&source).map_or(position, |current| position.max(*current));
+        let current = sources.get(name).map_or(*position, |current| *current.max(position));
         if let Some(digest) = &mut self.digest {
-            digest.source(&source, current);
+            digest.source(name, current);
         }
-        sources.insert(source, current);
+        sources.insert(name.clone(), current);
+    }
+
+    fn claim_sources(&mut self, state: &mut PartitionState, epoch: u64) {
+        state.source_epoch = state.source_epoch.max(epoch);
+        if let Some(digest) = &mut self.digest {
+            digest.source_epoch(state.source_epoch);
+        }
+    }
+
+    /// Adds to the digest that the record does not count.
+    fn former_reader(&mut self) {
+        if let Some(digest) = &mut self.digest {
+            digest.former_reader();
+        }
     }
 
     /// Adds the reply and the changed state to the digest, and returns that and the other effects.
@@ -240,15 +280,14 @@ impl<'d> RecordApplier<'d> {
     fn events(&mut self, state: &mut PartitionState, events: Events) -> Result<ApplyReply> {
         if let Some((partition, offset)) = events.provenance {
             // a partition that replays its log emits again what has arrived here already
-            let arrived = if events.forwarded { &mut state.forwarded } else { &mut state.provenance };
-            let known = arrived.get(&partition.0).is_some_and(|last| *last >= offset);
+            let kind = if events.forwarded { ArrivalKind::Forwarded } else { ArrivalKind::Stored };
+            let known = !state.note_arrival(kind, (partition, offset));
             if let Some(digest) = &mut self.digest {
                 digest.arrival(known);
             }
             if known {
                 return Ok(ApplyReply::default());
             }
-            arrived.insert(partition.0, offset);
             *Arc::make_mut(&mut state.transfers).received.entry(partition.0).or_default() +=
                 events.rows() as u64;
         }
@@ -259,8 +298,8 @@ impl<'d> RecordApplier<'d> {
             }
             return self.forwarded_events(state, &events);
         }
-        if let Some((name, position)) = events.source.clone() {
-            self.advance_source(state, name, position);
+        if let Some(source) = &events.source {
+            self.advance_source(state, source);
         }
         let mut rejected = RejectedRows::default();
         for row in &events.rejected {
@@ -369,7 +408,7 @@ impl<'d> RecordApplier<'d> {
         arrivals: &[Vec<i32>],
         rejected: &mut RejectedRows,
     ) -> Vec<Option<BooleanBuffer>> {
-        let source = events.source.as_ref().map(|(name, _)| name.as_str());
+        let source = events.source.as_ref().map(|source| source.name.as_str());
         let mut keep = Vec::with_capacity(events.parts.len());
         for (part, (stream, batch)) in events.parts.iter().enumerate() {
             let Some(seen) = state.dedupe.get_mut(&stream.name) else {

@@ -8,7 +8,7 @@ use tidemill_types::decode::BatchBuilder;
 use tidemill_types::{PartitionId, Result};
 
 use super::{ApplyReply, RecordApplier};
-use crate::entry::{Emission, Events};
+use crate::entry::{Emission, Entry, Events};
 use crate::planted_bugs::{PlantedBug, is_planted};
 use crate::state::PartitionState;
 
@@ -20,7 +20,7 @@ impl RecordApplier<'_> {
         events: Events,
     ) -> Result<()> {
         *Arc::make_mut(&mut state.transfers).sent.entry(target.0).or_default() += events.rows() as u64;
-        let emission = Emission { target, events };
+        let emission = Emission { target, entry: Entry::Events(events) };
         if let Some(digest) = &mut self.digest {
             digest.emission(&emission)?;
         }

@@ -44,7 +44,8 @@ fn orders(deployment: &Deployment, ids: &[&str]) -> Entry {
         builder.push_json(json.as_bytes(), Timestamp(1)).unwrap();
     }
     let parts = vec![(stream, builder.finish())];
-    Entry::Events(Events { source: Some(("file".into(), 9)), parts, ..Events::default() })
+    let source = Some(SourcePosition { name: "file".into(), position: 9, epoch: None });
+    Entry::Events(Events { source, parts, ..Events::default() })
 }
 
 fn command(command: &Command) -> Entry {
@@ -216,4 +217,46 @@ fn the_time_of_a_record_never_goes_back() {
     let mut state = through_checkpoint(&deployment, &state);
     assert_eq!(received(&mut state, 2, 4_500_000, "c"), 5_000_000, "after a restart");
     assert_eq!(received(&mut state, 3, 6_000_000, "d"), 6_000_000);
+}
+
+#[test]
+fn records_of_former_readers_do_not_count() {
+    let deployment = deployment();
+    let mut state = state(&deployment);
+    let read_by = |epoch, id: &str, position| {
+        let Entry::Events(events) = orders(&deployment, &[id]) else { panic!() };
+        let source = Some(SourcePosition { name: "topic#0".into(), position, epoch });
+        Entry::Events(Events { source, ..events })
+    };
+    let load_by = |epoch, id: i64, position| Entry::LoadDocuments {
+        source: Some(SourcePosition { name: "documents".into(), position, epoch }),
+        collection: "Customer".into(),
+        documents: bson::rawdoc! { "_id": id }.into_bytes().into(),
+    };
+    let stored = |state: &mut PartitionState, entry: Entry| {
+        let record = LogEntry { offset: state.next, time: Timestamp(1), entry, decision: None };
+        let applied = apply(&deployment, state, record, true, false).unwrap();
+        applied.reply.unwrap().unwrap().stored.len()
+    };
+    assert_eq!(stored(&mut state, read_by(Some(7), "a", 1)), 1, "before a claim");
+    assert_eq!(stored(&mut state, Entry::ClaimSources { epoch: 9 }), 0);
+    let before = digest(&state);
+    assert_eq!(stored(&mut state, read_by(Some(7), "b", 2)), 0, "of the former reader");
+    assert_ne!(digest(&state), before);
+    stored(&mut state, load_by(Some(8), 1, 5));
+    assert_eq!(state.sources.get("topic#0"), Some(&1), "the next reader begins there");
+    assert_eq!(
+        (state.sources.get("documents"), state.store.collection("Note").map(|c| c.len())),
+        (None, None)
+    );
+    assert_eq!(stored(&mut state, read_by(Some(9), "b", 2)), 1);
+    // a claim of a former one that comes late takes nothing back, nor does a restart
+    stored(&mut state, Entry::ClaimSources { epoch: 8 });
+    let mut state = through_checkpoint(&deployment, &state);
+    state.compute_digest(true);
+    assert_eq!(stored(&mut state, read_by(Some(8), "c", 3)), 0);
+    stored(&mut state, load_by(Some(9), 1, 5));
+    assert_eq!(state.sources.get("documents"), Some(&5));
+    // sources of a caller take no turns
+    assert_eq!(stored(&mut state, read_by(None, "c", 4)), 1);
 }

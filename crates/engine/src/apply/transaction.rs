@@ -7,9 +7,34 @@ use tidemill_types::{Error, Result, Timestamp};
 use super::{ApplyReply, RecordApplier, check_place};
 use crate::commit::{Decision, SessionWrite, TransactionPart};
 use crate::deployment::Deployment;
+use crate::entry::{ArrivalKind, Emission, Entry};
 use crate::state::PartitionState;
 
 impl RecordApplier<'_> {
+    /// Emits the parts of a transaction, with the next place among the transactions.
+    pub(super) fn order_transaction(&mut self, state: &mut PartitionState, parts: Vec<TransactionPart>) {
+        let order = self.time.0.max(state.transaction_order.saturating_add(1));
+        state.transaction_order = order;
+        let participants = parts.first().map(|part| part.participants.clone()).unwrap_or_default();
+        for (part, target) in parts.into_iter().zip(participants) {
+            let part = TransactionPart { order, cause: Some((self.id, self.offset)), ..part };
+            if let Some(digest) = &mut self.digest {
+                digest.transaction_part(target, &part);
+            }
+            self.applied.emissions.push(Emission { target, entry: Entry::Transaction(part) });
+        }
+    }
+
+    /// Returns whether a part of a transaction that another partition has ordered was applied before, and notes it otherwise.
+    pub(super) fn is_repeated(&mut self, state: &mut PartitionState, part: &TransactionPart) -> bool {
+        let Some(cause) = part.cause else { return false };
+        let is_repeated = !state.note_arrival(ArrivalKind::Transaction, cause);
+        if let Some(digest) = &mut self.digest {
+            digest.arrival(is_repeated);
+        }
+        is_repeated
+    }
+
     /// Applies the writes of a transaction. One of several partitions has been decided on; one of this
     /// partition alone is committed if its documents have not changed meanwhile. The inner result is for the
     /// caller.

@@ -54,9 +54,16 @@ pub struct StateImage {
 struct CheckpointMeta {
     next: Offset,
     sources: BTreeMap<String, u64>,
+    /// Epoch of the node that reads the sources, if nodes of a cluster take turns.
+    #[serde(default, skip_serializing_if = "is_default")]
+    source_epoch: u64,
     provenance: BTreeMap<u32, Offset>,
     #[serde(default)]
     forwarded: BTreeMap<u32, Offset>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    transactions: BTreeMap<u32, Offset>,
+    #[serde(default, skip_serializing_if = "is_default")]
+    transaction_order: i64,
     ledger: BTreeMap<String, LedgerCounts>,
     rules: Counters,
     #[serde(default)]
@@ -104,6 +111,10 @@ struct CheckpointMeta {
     digest: Option<SavedDigest>,
 }
 
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
 impl FrozenImage {
     /// Takes an image of `state`. `outbox` is what this state's records emitted for other partitions and is not known to be on
     /// the disk of their logs.
@@ -125,8 +136,11 @@ impl FrozenImage {
             meta: CheckpointMeta {
                 next: state.next,
                 sources: BTreeMap::clone(&state.sources),
+                source_epoch: state.source_epoch,
                 provenance: state.provenance.clone(),
                 forwarded: state.forwarded.clone(),
+                transactions: state.transactions.clone(),
+                transaction_order: state.transaction_order,
                 queries: state.query_state.with_runtimes(|flow| flow.counts.clone()),
                 units: Vec::new(),
                 ledger: state.ledger.iter().map(|(stream, counts)| (stream.to_string(), *counts)).collect(),
@@ -472,8 +486,11 @@ fn read(
         id_fields: meta.id_fields,
         id_times: meta.id_times,
         sources: Arc::new(meta.sources),
+        source_epoch: meta.source_epoch,
         provenance: meta.provenance,
         forwarded: meta.forwarded,
+        transactions: meta.transactions,
+        transaction_order: meta.transaction_order,
         transfers: Arc::new(meta.transfers.unwrap_or_default()),
         query_state: flow,
         ledger: meta.ledger.into_iter().map(|(stream, counts)| (Arc::from(stream), counts)).collect(),
@@ -550,15 +567,17 @@ fn decode_write_times(bytes: &[u8]) -> Result<WriteTimes> {
 /// Emissions as log entries, with the partition that each belongs to.
 fn encode_outbox(outbox: &[Emission]) -> Result<Vec<(u32, Vec<u8>)>> {
     let mut encoder = Encoder::default();
-    let mut entry = |e: &Emission| Ok((e.target.0, encoder.encode(&Entry::Events(e.events.clone()))?));
+    let mut entry = |e: &Emission| Ok((e.target.0, encoder.encode(&e.entry)?));
     outbox.iter().map(&mut entry).collect()
 }
 
 fn decode_outbox(parts: &[(u32, u64)], bytes: Vec<u8>, streams: &Streams) -> Result<Vec<Emission>> {
     let mut rest = Bytes::from(bytes);
     let emission = |(target, len): &(u32, u64)| match entry::decode(&rest.split_to(*len as usize), streams)? {
-        Entry::Events(events) => Ok(Emission { target: PartitionId(*target), events }),
-        _ => Err(Error::corrupt("the emissions hold an entry that is not of events")),
+        entry @ (Entry::Events(_) | Entry::Transaction(_)) => {
+            Ok(Emission { target: PartitionId(*target), entry })
+        }
+        _ => Err(Error::corrupt("the emissions hold an entry that no partition emits")),
     };
     parts.iter().map(emission).collect()
 }

@@ -93,8 +93,10 @@ const LEAVE_WAIT: Duration = Duration::from_secs(5);
 const LEAVE_POLL: Duration = Duration::from_millis(10);
 
 impl ClusterPart for ClusterNode {
-    fn owns(&self, partition: PartitionId, clock: &dyn Clock) -> bool {
-        self.protocol.lock().may_answer(partition, now(clock).boot)
+    fn owned_epoch(&self, partition: PartitionId, clock: &dyn Clock) -> Option<u64> {
+        let protocol = self.protocol.lock();
+        let may_answer = protocol.may_answer(partition, now(clock).boot);
+        protocol.state().owner(partition).filter(|_| may_answer).map(|owner| owner_epoch(owner.epoch))
     }
 
     fn leave(&self, node: &Node) {
@@ -117,6 +119,11 @@ pub fn start(node: &Arc<Node>, cluster: &Arc<ClusterNode>) -> Result<Vec<JoinHan
     let (shared, protocol) = (node.clone(), cluster.clone());
     let roles = spawn("roles".into(), move || roles::run(&shared, &protocol))?;
     Ok(vec![membership, roles])
+}
+
+/// Returns the epoch that tables, checkpoints and sinks know: 0 is that of a partition that does not move.
+fn owner_epoch(epoch: Offset) -> u64 {
+    epoch.0 + 1
 }
 
 fn now(clock: &dyn Clock) -> Now {

@@ -33,11 +33,8 @@ pub struct ClusterOptions {
 pub fn check_app(node: &Node) -> Result<()> {
     let deployment = &node.app.deployment;
     let mut refused = Vec::new();
-    if crate::sources::has_sources(node) {
-        refused.push("sources and files of documents: send events and documents to a node instead");
-    }
-    if !node.app.sinks.all().is_empty() || !node.app.sinks.deliveries().is_empty() {
-        refused.push("sinks");
+    if !node.app.sinks.all().is_empty() {
+        refused.push("sinks of the type `file`, as each node would have a part of the events: write to an object store, or to Kafka");
     }
     if node.host.partition_ids().any(|id: PartitionId| deployment.queries.has_external_tables(id)) {
         refused.push("tables and aggregations in other systems");

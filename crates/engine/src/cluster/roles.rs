@@ -1,11 +1,12 @@
 //! The thread that gives the replicas of this node the roles that the control partition says.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tidemill_types::{Offset, PartitionId, Result};
 
 use super::membership::AREA;
-use super::{ClusterNode, now};
+use super::{ClusterNode, now, owner_epoch};
 use crate::lifecycle::ownership;
 use crate::node::Node;
 
@@ -13,6 +14,9 @@ use crate::node::Node;
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// Interval at which standbys learn what the owners have committed.
 const COMMITS_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Epochs in which this node owns partitions, as far as it has taken them over.
+type OwnedEpochs = BTreeMap<PartitionId, Offset>;
 
 /// Role of this node that the protocol says.
 enum Wanted {
@@ -27,9 +31,10 @@ enum Wanted {
 /// Follows, promotes and demotes until the engine stops.
 pub fn run(node: &Node, cluster: &ClusterNode) {
     let mut commits_due = Duration::ZERO;
+    let mut epochs = OwnedEpochs::new();
     while !node.host.is_stopping() {
         for id in node.host.partition_ids() {
-            match step(node, cluster, id) {
+            match step(node, cluster, &mut epochs, id) {
                 Ok(()) => node.host.health.clear_problem_of(AREA, &id.to_string()),
                 Err(e) => node.host.health.report_problem_of(AREA, &id.to_string(), e.to_string()),
             }
@@ -46,11 +51,21 @@ pub fn run(node: &Node, cluster: &ClusterNode) {
     }
 }
 
-fn step(node: &Node, cluster: &ClusterNode, id: PartitionId) -> Result<()> {
+fn step(node: &Node, cluster: &ClusterNode, epochs: &mut OwnedEpochs, id: PartitionId) -> Result<()> {
     let is_opening = node.owned.opening().iter().any(|partition| partition.id == id);
+    let is_owned = node.owned.get(id).is_some() || is_opening;
     match wanted(node, cluster, id) {
-        Wanted::Owner(_) if node.owned.get(id).is_some() || is_opening => Ok(()),
-        Wanted::Owner(epoch) => become_owner(node, id, epoch.0 + 1),
+        Wanted::Owner(epoch) if is_owned && epochs.get(&id) == Some(&epoch) => Ok(()),
+        Wanted::Owner(epoch) => {
+            // another node may have owned it in between
+            if is_opening {
+                ownership::lose(node, id);
+            }
+            ownership::demote_now(node, id);
+            become_owner(node, id, owner_epoch(epoch))?;
+            epochs.insert(id, epoch);
+            Ok(())
+        }
         Wanted::NextOwner if node.owned.get(id).is_some() => Ok(()),
         Wanted::Standby | Wanted::NextOwner => {
             if is_opening {

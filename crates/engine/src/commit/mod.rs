@@ -9,17 +9,21 @@
 //! An ordered insert whose documents belong to several partitions is decided in the same way: each owner votes which document, by
 //! its place in the request, is the first that it refuses. All insert those before the least of them.
 //!
-//! The logs have the records of two transactions in the same order ([`CommitBoard::order`]), so owners never wait for each other in
-//! a circle, and an owner that has come to a later transaction has no record of an earlier one any more. The RFC
+//! The logs have the records of two transactions in the same order, so owners never wait for each other in
+//! a circle, and an owner that has come to a later transaction has no record of an earlier one any more. A process that is alone appends the records of one transaction
+//! after the other ([`CommitBoard::order`]). Nodes of a cluster send a transaction as one record to the first partition
+//! ([`crate::entry::Entry::OrderTransaction`]), which emits the parts as it emits events: in its own order, and each once. The RFC
 //! `docs/rfcs/0009-transactions.md` says what happens when some of the records are missing after a crash.
 
 mod board;
 mod locks;
+mod part_replies;
 mod participant;
 mod sessions;
 
 pub use board::{CommitBoard, Decision, Decisions};
 pub use locks::WriteLocks;
+pub use part_replies::PartReplies;
 pub use participant::{Participant, SharedCommit, Step, Vote, Votes};
 pub use sessions::SessionWrites;
 
@@ -48,6 +52,9 @@ pub struct TransactionPart {
     /// For an ordered insert into several partitions, whose `writes` are its command: the places of the documents of this partition
     /// in the request. `None` for the writes of a transaction.
     pub places: Option<Vec<u32>>,
+    /// The partition that has ordered the transaction, and the offset of its record, by which repetitions of the part are recognized. `None` if
+    /// the part was appended by a process that is alone.
+    pub cause: Option<(PartitionId, Offset)>,
 }
 
 /// Number of a write or a transaction within a client session (`lsid` and `txnNumber` of MongoDB's protocol), by which a repetition is

@@ -56,9 +56,31 @@ pub fn run(node: &Arc<Node>, sink: &DeliverySink) {
         if now.saturating_sub(stored_at) >= PROGRESS_INTERVAL {
             stored_at = now;
             node.host.health.record_outcome("sink progress", sink.store_progress());
+            announce(node, sink);
         }
     }
     delivery.connector.close();
+}
+
+/// Tells standbys which events the other side has, by a record in the log of each partition for which that has changed. Those that are not
+/// told keep the events, and deliver them again if they take the partition over.
+pub fn announce(node: &Node, sink: &DeliverySink) {
+    if !node.owned.follows() {
+        return;
+    }
+    for queue in sink.own_queues() {
+        let Some(last) = queue.lock().unannounced() else { continue };
+        let entry = Entry::Delivered { sink: sink.name().to_owned(), last: (last.offset, last.row) };
+        let durability = node.app.deployment.settings.durability;
+        match node.host.append(queue.partition(), entry, durability, None) {
+            Ok(_) => queue.lock().set_announced(last),
+            // a full log, for example, has a problem of its own; it is tried again
+            Err(error) => {
+                let (sink, partition) = (sink.name(), queue.partition().0);
+                tracing::debug!(sink, partition, %error, "standbys are not told what is delivered");
+            }
+        }
+    }
 }
 
 /// Takes back the problem of a sink that works, but for partitions that another process owns by what the other side knows.
@@ -234,7 +256,7 @@ fn send_to_fault_stream(
 
 fn append(node: &Arc<Node>, stream: &str, events: &Events) -> Result<()> {
     let home = node.app.deployment.partitioner.for_stream(stream).0 as usize;
-    append_with_retry(node, home, || Entry::Events(events.clone())).map(drop)
+    append_with_retry(node, home, || node.app.sources_stopping(), || Entry::Events(events.clone())).map(drop)
 }
 
 /// An event that left must not be lost by the log: its offset, and so its id, would be given to another one.

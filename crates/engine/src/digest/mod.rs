@@ -24,8 +24,8 @@ use tidemill_docs::CommandOutcome;
 use tidemill_types::{Error, Offset, PartitionId, Result, Timestamp};
 use xxhash_rust::xxh3::Xxh3;
 
-use crate::commit::Decision;
-use crate::entry::{Emission, Events};
+use crate::commit::{Decision, TransactionPart};
+use crate::entry::{Emission, Entry, Events};
 
 /// Version of what is hashed. Digests of different versions are not compared.
 const VERSION: u32 = 1;
@@ -101,6 +101,9 @@ enum Part {
     Refusal = 10,
     Clock = 11,
     SetAside = 12,
+    SourceEpoch = 13,
+    FormerReader = 14,
+    TransactionPart = 15,
 }
 
 /// Digest of a partition, and the effects of the record that is applied.
@@ -162,6 +165,17 @@ impl EffectDigest {
         self.number(position);
     }
 
+    /// Adds the epoch of the node that reads the sources from here on.
+    pub fn source_epoch(&mut self, epoch: u64) {
+        self.part(Part::SourceEpoch);
+        self.number(epoch);
+    }
+
+    /// Adds that the record is one of a former reader of the sources.
+    pub fn former_reader(&mut self) {
+        self.part(Part::FormerReader);
+    }
+
     /// Adds events of another partition; `known` if they have come before.
     pub fn arrival(&mut self, known: bool) {
         self.part(Part::Arrival);
@@ -206,7 +220,7 @@ impl EffectDigest {
     ///
     /// Errors: as [`Self::rows`].
     pub fn emission(&mut self, emission: &Emission) -> Result<()> {
-        let Emission { target, events } = emission;
+        let Emission { target, entry: Entry::Events(events) } = emission else { return Ok(()) };
         let Events { source: _, provenance, forwarded, parts, order, rejected: _ } = events;
         self.part(Part::Emission);
         self.number(target.0.into());
@@ -224,6 +238,15 @@ impl EffectDigest {
             self.hasher.update(&part.to_le_bytes());
         }
         Ok(())
+    }
+
+    /// Adds a part of a transaction for the log of a partition.
+    pub fn transaction_part(&mut self, target: PartitionId, part: &TransactionPart) {
+        self.part(Part::TransactionPart);
+        self.number(target.0.into());
+        self.hasher.update(&part.id.bytes());
+        self.signed(part.order);
+        self.bytes(&part.writes);
     }
 
     /// Adds the decision on a transaction of several partitions.

@@ -42,7 +42,7 @@ impl Node {
         for (p, entry) in entries {
             replies.push(self.append_for_reply(p, entry, durability)?);
         }
-        Ok(PendingReplies(replies))
+        Ok(PendingReplies::new(replies))
     }
 
     /// Appends an entry whose reply its owner sends, in this process or in another one.
@@ -230,21 +230,26 @@ pub fn with_field(name: &str, value: RawBsonRef<'_>, doc: &RawDocument) -> Resul
 }
 
 /// Replies to appended entries, which come when the entries are durable and applied.
-pub struct PendingReplies(Vec<(Ticket, Receiver<Result<ApplyReply>>)>);
+pub struct PendingReplies(Vec<(Option<Ticket>, Receiver<Result<ApplyReply>>)>);
 
 impl PendingReplies {
     /// Creates the replies to entries, each with the ticket of its append.
     pub fn new(entries: Vec<(Ticket, Receiver<Result<ApplyReply>>)>) -> Self {
-        Self(entries)
+        Self(entries.into_iter().map(|(ticket, reply)| (Some(ticket), reply)).collect())
+    }
+
+    /// Creates the replies to parts of a transaction, which a partition appends.
+    pub fn of_parts(replies: Vec<Receiver<Result<ApplyReply>>>) -> Self {
+        Self(replies.into_iter().map(|reply| (None, reply)).collect())
     }
 
     /// Waits for the replies, in the order of the entries.
     ///
     /// Errors: that of the first entry that could not be appended or applied; `Unavailable` when the engine stops.
     pub fn wait(self) -> Result<Vec<ApplyReply>> {
-        let reply = |(ticket, receiver): (Ticket, Receiver<Result<ApplyReply>>)| {
+        let reply = |(ticket, receiver): (Option<Ticket>, Receiver<Result<ApplyReply>>)| {
             // a failed append has a better reason to give than the missing answer
-            ticket.wait_assigned()?;
+            ticket.map(Ticket::wait_assigned).transpose()?;
             receiver
                 .recv()
                 .unwrap_or_else(|_| Err(Error::unavailable("the engine stopped before it answered")))

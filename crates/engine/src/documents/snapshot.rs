@@ -26,6 +26,13 @@ impl DocumentSnapshot {
     /// Errors: `Unavailable` while a partition cannot be asked.
     pub(crate) fn now(node: &Node) -> Result<Self> {
         node.catch_up_replicas()?;
+        Self::applied(node)
+    }
+
+    /// Returns the moment that the replicas of this process have come to. In a cluster, others may have answered later writes.
+    ///
+    /// Errors: as [`Self::now`].
+    pub(crate) fn applied(node: &Node) -> Result<Self> {
         // one partition shows whole records anyway
         let _one_moment = (node.host.partitions() > 1).then(|| node.host.commits.lock_views());
         let part = |id| node.with_view(id, |view| (view.documents.clone(), view.next));

@@ -17,6 +17,7 @@ use crate::documents::routing::{collection_spec_of, merge_outcomes, route, runs_
 use crate::documents::snapshot::DocumentSnapshot;
 use crate::entry::Entry;
 use crate::node::Node;
+use crate::queries::GLOBAL_PARTITION;
 
 /// A transaction on documents: it reads the documents of the moment at which it began, with its own writes, and writes all or
 /// nothing (snapshot isolation). Of two transactions that write the same document at the same time the second one fails.
@@ -281,6 +282,7 @@ impl Transaction {
                 writes: writes.to_bytes()?,
                 session: session.clone(),
                 places: None,
+                cause: None,
             })
         };
         let parts = writes.iter().map(part).collect::<Result<Vec<_>>>()?;
@@ -313,6 +315,33 @@ impl Node {
         self.append_parts(parts, durability)?.wait().map(drop)
     }
 
+    /// Sends the parts of what several partitions decide together to the partition that orders them for all nodes of the cluster, and expects
+    /// them in their logs.
+    ///
+    /// Errors: the log does not take them, or a replica is missing here; then none is applied.
+    fn order_parts(
+        &self,
+        parts: Vec<TransactionPart>,
+        participants: &[PartitionId],
+        durability: Durability,
+    ) -> Result<PendingReplies> {
+        let Some(id) = parts.first().map(|part| part.id) else { return Ok(PendingReplies::new(Vec::new())) };
+        let replies = self.host.part_replies.expect(id, participants);
+        let ordering = PartitionId(GLOBAL_PARTITION);
+        let appended = participants
+            .iter()
+            .try_for_each(|partition| self.client(*partition).map(drop))
+            .and_then(|()| self.append_for_reply(ordering, Entry::OrderTransaction(parts), durability))
+            .and_then(|(ticket, _)| ticket.wait_assigned());
+        match appended {
+            Ok(_) => Ok(PendingReplies::of_parts(replies)),
+            Err(e) => {
+                self.host.part_replies.forget(id);
+                Err(e)
+            }
+        }
+    }
+
     /// Appends the parts of what several partitions decide together.
     ///
     /// Errors: one of the logs does not take its part; then none is applied.
@@ -325,10 +354,7 @@ impl Node {
         let mut failed = None;
         let participants = parts.first().map(|part| part.participants.clone()).unwrap_or_default();
         if participants.len() > 1 && self.cluster.get().is_some() {
-            return Err(Error::invalid(
-                "on a cluster, a transaction or an ordered insert cannot write documents of several partitions yet: send them in \
-                 transactions of one document key each, or insert with `ordered: false`",
-            ));
+            return self.order_parts(parts, &participants, durability);
         }
         let order = self.host.commits.order(self.host.clock.now());
         for (mut part, partition) in parts.into_iter().zip(participants) {

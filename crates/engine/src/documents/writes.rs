@@ -186,6 +186,7 @@ impl Node {
                 writes: routed.command.to_bytes()?,
                 session: session.cloned(),
                 places: Some(routed.request_indexes.iter().map(|place| *place as u32).collect()),
+                cause: None,
             })
         };
         let parts = commands.iter().map(part).collect::<Result<Vec<_>>>()?;

@@ -21,9 +21,11 @@ pub struct Moment {
 }
 
 impl Engine {
-    /// Returns tables and collections at one moment: with every write that was answered before.
+    /// Returns tables and collections at one moment: with every write that this process has answered before. In a cluster,
+    /// [`Self::catch_up`] before it brings those that others have answered.
     ///
-    /// Waits for no owner of a partition: tables are flushed up to records that the owners show.
+    /// Waits for no owner of a partition: tables are flushed up to records that the owners show. A standby is waited for that has not
+    /// applied what its owner has flushed.
     ///
     /// Errors: `Unavailable` if tables are flushed faster than they can be looked at, and in a process that does not own all partitions.
     pub fn moment(&self, streams: &[&str], collections: &[&str]) -> Result<Moment> {
@@ -35,15 +37,27 @@ impl Engine {
             return Ok(Moment { streams: vec![self.table_snapshot(stream)], collections: vec![] });
         }
         for _ in 0..ATTEMPTS_MAX {
-            let documents = DocumentSnapshot::now(&self.node)?;
+            let documents = DocumentSnapshot::applied(&self.node)?;
             let next: Vec<Offset> = (0..self.node.host.partitions()).map(|p| documents.next(p)).collect();
             if let Some(streams) = self.tables_before(streams, &next) {
                 let collections = collections.iter().map(|name| documents.documents(name)).collect();
                 return Ok(Moment { streams, collections });
             }
             // an owner has shown later records since, and a table was flushed up to them
+            self.apply_what_is_flushed(streams)?;
         }
         Err(Error::unavailable("the tables change too fast to be seen at one moment: send the query again"))
+    }
+
+    /// Waits until the standbys of this process have applied the records whose rows are in the files of these tables.
+    fn apply_what_is_flushed(&self, streams: &[&str]) -> Result<()> {
+        for standby in self.node.owned.following() {
+            let tables = streams.iter().filter_map(|name| self.node.app.tables.by_name(name));
+            if let Some(flushed) = tables.filter_map(|table| table.committed(standby.id)).max() {
+                standby.wait_applied(flushed.next())?;
+            }
+        }
+        Ok(())
     }
 
     /// Returns the tables with the rows of the records before `next`, or `None` if files of one have later ones.

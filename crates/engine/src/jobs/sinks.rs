@@ -42,7 +42,7 @@ pub fn commit_all(node: &Node) -> Result<()> {
     let commit = |sink: &StreamSink| sink.commit(&*node.host.log);
     let files = node.app.sinks.all().iter().map(|sink| observed(node, sink, commit));
     let queues = node.app.sinks.deliveries().iter();
-    first_failure(files.chain(queues.map(|sink| store(node, sink, DeliverySink::store))))
+    first_failure(files.chain(queues.map(|sink| store(node, sink, DeliverySink::store_own))))
 }
 
 /// Commits what sinks have of a partition, so that its checkpoint may pass the records applied so far.

@@ -94,10 +94,17 @@ pub fn follow(node: &Node, id: PartitionId) -> Result<Arc<Partition>> {
             "partition {id} cannot have a standby, as its queries use tables in other systems: its next owner begins with a checkpoint"
         )));
     }
+    // what this process had of it is replaced
+    node.app.sinks.close_partition(id);
     node.host.partition_store.fetch(StateGroup::Partition(id))?;
     refresh_tables(node)?;
     node.app.tables.writable().try_for_each(|(_, table)| forget_tail(table, id))?;
-    opening::follow_partition(node, id)
+    node.app.sinks.follow_partition(id, node.host.log.end(id))?;
+    let following = opening::follow_partition(node, id);
+    if following.is_err() {
+        node.app.sinks.close_partition(id);
+    }
+    following
 }
 
 /// Makes a partition that this process follows its own, in `epoch`. Returns false if the standby cannot take over, as it has stopped or has
@@ -120,6 +127,7 @@ pub fn promote(node: &Node, id: PartitionId, epoch: u64) -> Result<bool> {
         unfollow(node, id);
         return Ok(false);
     }
+    node.app.sinks.promote_partition(id, sink_epoch(node, epoch));
     node.owned.add(standby);
     node.owned.unfollow(id);
     Ok(true)
@@ -138,6 +146,7 @@ pub fn demote(node: &Node, id: PartitionId) {
 /// Follows a partition that this process has owned, as another one owns it.
 pub fn demote_now(node: &Node, id: PartitionId) {
     let Some(partition) = node.owned.get(id) else { return };
+    node.app.sinks.demote_partition(id);
     if partition.has_failed() || !partition.become_standby() {
         return lose(node, id);
     }

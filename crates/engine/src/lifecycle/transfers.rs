@@ -9,7 +9,7 @@ use tidemill_types::{Offset, PartitionId, Result};
 
 use crate::checkpoint::LoadedCheckpoint;
 use crate::entry;
-use crate::entry::{Emission, Entry};
+use crate::entry::{ArrivalKind, Emission, Entry};
 use crate::lifecycle::report::StartupReport;
 use crate::node::Node;
 use crate::partition::Partition;
@@ -128,15 +128,16 @@ fn pending_rows(node: &Node, transfer: &Transfer) -> u64 {
 }
 
 /// For every partition the last record of each other partition whose emission is in its log or was applied.
-pub struct ArrivedEmissions(Vec<BTreeMap<(u32, bool), Offset>>);
+pub struct ArrivedEmissions(Vec<BTreeMap<(u32, ArrivalKind), Offset>>);
 
 impl ArrivedEmissions {
     /// Looks through checkpoints and logs.
     pub fn find(node: &Node, loaded: &[LoadedCheckpoint]) -> Result<Self> {
         let scan = |p: usize, loaded: &LoadedCheckpoint| {
             let mut last = BTreeMap::new();
-            for (forwarded, applied) in [(false, &loaded.state.provenance), (true, &loaded.state.forwarded)] {
-                last.extend(applied.iter().map(|(from, offset)| ((*from, forwarded), *offset)));
+            for kind in ArrivalKind::ALL {
+                let applied = loaded.state.arrived(kind);
+                last.extend(applied.iter().map(|(from, offset)| ((*from, kind), *offset)));
             }
             // a single partition has no other to send to
             if node.host.log.partitions() > 1 {
@@ -160,7 +161,7 @@ impl ArrivedEmissions {
     /// Returns whether an emission of `from` is missing in the log that it belongs to.
     pub fn is_missing(&self, from: PartitionId, emission: &Emission) -> bool {
         let arrived = self.0.get(emission.target.0 as usize);
-        let last = arrived.and_then(|a| a.get(&(from.0, emission.events.forwarded)));
+        let last = arrived.and_then(|a| a.get(&(from.0, emission.kind())));
         last.is_none_or(|last| *last < emission.cause())
     }
 
@@ -199,7 +200,7 @@ fn scan_log(
     node: &Node,
     partition: PartitionId,
     mut from: Offset,
-    last: &mut BTreeMap<(u32, bool), Offset>,
+    last: &mut BTreeMap<(u32, ArrivalKind), Offset>,
 ) -> Result<()> {
     let end = node.host.log.end(partition);
     while from < end {
@@ -207,8 +208,8 @@ fn scan_log(
             from = record.offset.next();
             let provenance = entry::provenance(&record.payload)
                 .map_err(|e| e.context(format!("partition {partition}, offset {}", record.offset)))?;
-            if let Some((source, offset, forwarded)) = provenance {
-                let known = last.entry((source.0, forwarded)).or_default();
+            if let Some((source, offset, kind)) = provenance {
+                let known = last.entry((source.0, kind)).or_default();
                 *known = offset.max(*known);
             }
         }

@@ -9,7 +9,7 @@ use tidemill_types::Offset;
 use super::{Partition, PendingRecord, RETRY_INTERVAL};
 use crate::apply;
 use crate::commit::{Decision, Participant, SharedCommit, Step, TransactionPart, Votes};
-use crate::entry::Entry;
+use crate::entry::{ArrivalKind, Entry};
 use crate::state::view::PartitionView;
 
 /// Records that wait for the votes on the transaction that is the first of them.
@@ -35,7 +35,7 @@ impl Waiting {
 }
 
 impl PendingRecord {
-    fn part(&self) -> Option<&TransactionPart> {
+    pub(super) fn part(&self) -> Option<&TransactionPart> {
         match &self.record.entry {
             Entry::Transaction(part) => Some(part),
             _ => None,
@@ -102,6 +102,18 @@ impl Partition {
             waiting.records.clear();
             return false;
         }
+        if !waiting.participant.holds_out()
+            && waiting
+                .records
+                .front()
+                .and_then(PendingRecord::part)
+                .is_some_and(|part| self.is_repeated(part))
+            && let Some(record) = waiting.records.pop_front()
+        {
+            drop(waiting);
+            self.apply_batch(vec![record], None);
+            return true;
+        }
         match waiting.participant.step(first.as_ref(), &*self.host.commits) {
             Step::Free | Step::Wait => false,
             Step::Release(commit) => {
@@ -129,6 +141,11 @@ impl Partition {
                 true
             }
         }
+    }
+
+    /// Returns whether a part of a transaction was applied before, from another record of the log.
+    pub(super) fn is_repeated(&self, part: &TransactionPart) -> bool {
+        part.cause.is_some_and(|cause| self.state.read().has_arrived(ArrivalKind::Transaction, cause))
     }
 
     /// Votes on a transaction of several partitions.

@@ -3,6 +3,7 @@
 mod client;
 mod commit;
 mod failure;
+mod latest_ends;
 pub mod outbox;
 mod owned;
 mod reading;
@@ -44,6 +45,7 @@ use failure::panic_error;
 use threads::PartitionThreads;
 
 pub use client::{PartitionClient, PartitionPeers};
+pub use latest_ends::LatestEnds;
 pub use owned::OwnedPartitions;
 pub use role::ArrivedCauses;
 pub use threads::OWNER_WAIT;
@@ -218,7 +220,7 @@ impl Partition {
 
     /// Shows the records below `next` as applied, to sinks and to those who wait.
     fn show_applied(&self, next: Offset) {
-        if next >= self.effects_from && !self.is_standby() {
+        if next >= self.effects_from {
             self.app.sinks.set_applied(self.id, next);
         }
         let _guard = self.applied_changed.0.lock();
@@ -289,6 +291,7 @@ impl Partition {
     pub fn replay(&self, mut record: LogEntry, is_missing: &dyn Fn(&Emission) -> bool) -> Result<()> {
         let next = record.offset.next();
         if let Entry::Transaction(part) = &record.entry
+            && !self.is_repeated(part)
             && let Some(commit) = SharedCommit::of(part)
         {
             record.decision = Some(self.replayed_decision(part, &commit, record.offset));
@@ -355,6 +358,7 @@ impl Partition {
 
     /// Drops records that wait for votes, after the last step of the owner. Their callers learn that no answer comes.
     fn forget_waiting(&self) {
+        self.host.part_replies.forget_partition(self.id);
         *self.waiting.lock() = Waiting::default();
     }
 
@@ -425,8 +429,17 @@ impl Partition {
         }
     }
 
-    /// Decodes a record, unless this process appended it and handed the entry over.
+    /// Returns a record that is going to be applied, with the caller on this node that waits for it.
     fn pending(&self, consumed: ConsumedRecord) -> Result<PendingRecord> {
+        let mut pending = self.decoded(consumed)?;
+        if let Some(part) = pending.part().filter(|part| part.cause.is_some()) {
+            pending.reply = self.host.part_replies.take(part.id, self.id);
+        }
+        Ok(pending)
+    }
+
+    /// Decodes a record, unless this process appended it and handed the entry over.
+    fn decoded(&self, consumed: ConsumedRecord) -> Result<PendingRecord> {
         let ConsumedRecord { offset, time, content, .. } = consumed;
         let record = |entry: Entry| {
             if matches!(entry, Entry::Events(_)) {
@@ -563,8 +576,16 @@ impl Partition {
         if let Some(digest) = &state.digest {
             self.host.effect_digests.observe(self.id, offset, kind, digest.digest());
         }
-        let Applied { rows, redelivered, emissions, events, document_error, set_aside, reply: outcome } =
-            applied;
+        let Applied {
+            rows,
+            redelivered,
+            delivered,
+            emissions,
+            events,
+            document_error,
+            set_aside,
+            reply: outcome,
+        } = applied;
         if let Some(entry) = set_aside {
             self.host.set_aside.keep_entry((self.id, offset), &entry)?;
         }
@@ -572,8 +593,11 @@ impl Partition {
             for (table, batch) in rows {
                 self.store_rows(offset, table, batch, effects)?;
             }
-            for (sink, batch) in redelivered.into_iter().filter(|_| !self.is_standby()) {
+            for (sink, batch) in redelivered {
                 self.app.sinks.push_again(&sink, self.id, offset, &batch)?;
+            }
+            if let Some((sink, last)) = delivered {
+                self.app.sinks.note_delivered(&sink, self.id, last)?;
             }
             self.app.counts.records.fetch_add(1, Ordering::Relaxed);
             self.app.counts.applied.fetch_add(events, Ordering::Relaxed);
@@ -607,9 +631,7 @@ impl Partition {
         if batch.num_rows() > 0 && self.app.subscribers.has_subscribers(stream) {
             effects.published.push((stream.clone(), batch.clone()));
         }
-        if !self.is_standby() {
-            self.app.sinks.push(table, self.id, offset, &batch)?;
-        }
+        self.app.sinks.push(table, self.id, offset, &batch)?;
         self.app.tables.get(table).push(self.id, offset, batch).map(|_| ())
     }
 
@@ -633,8 +655,7 @@ impl Partition {
             return false;
         }
         let mut offsets = Vec::with_capacity(emissions.len());
-        for Emission { target, events } in emissions {
-            let entry = Entry::Events(events);
+        for Emission { target, entry } in emissions {
             let sent = self.retry_until_stopped(target, || {
                 // the target drops repetitions by their cause, so that an emission must not overtake an earlier one: the next is
                 // sent when this one has its place

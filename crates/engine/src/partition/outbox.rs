@@ -170,7 +170,7 @@ impl Outbox {
     pub fn pending_rows(&self, target: PartitionId) -> u64 {
         let inner = self.inner.lock();
         let emissions = inner.waiting.iter().flat_map(|p| &p.emissions).filter(|e| e.target == target);
-        emissions.map(|e| e.events.rows() as u64).sum()
+        emissions.map(|e| e.rows() as u64).sum()
     }
 
     /// Ends the forwarder. What waits stays for the last checkpoint. Returns the answers that waited for it to be sent.

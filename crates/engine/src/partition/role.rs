@@ -18,23 +18,20 @@ use std::time::Duration;
 use tidemill_types::{Offset, PartitionId};
 
 use super::{OWNER_WAIT, Partition, send_replies};
-use crate::entry::Emission;
+use crate::entry::{ArrivalKind, Emission};
 use crate::planted_bugs::{PlantedBug, is_planted};
 
 /// Time that a record has to end before it is not known what has arrived.
 const RECORD_WAIT: Duration = Duration::from_millis(10);
 
 /// For each partition, the last of its records whose emissions a replica has applied.
-pub struct ArrivedCauses {
-    stored: BTreeMap<u32, Offset>,
-    forwarded: BTreeMap<u32, Offset>,
-}
+pub struct ArrivedCauses(BTreeMap<ArrivalKind, BTreeMap<u32, Offset>>);
 
 impl ArrivedCauses {
     /// Returns whether the replica has applied an emission of `from`, which targets its partition.
     pub fn contains(&self, from: PartitionId, emission: &Emission) -> bool {
-        let last = if emission.events.forwarded { &self.forwarded } else { &self.stored };
-        last.get(&from.0).is_some_and(|last| *last >= emission.cause())
+        let last = self.0.get(&emission.kind()).and_then(|last| last.get(&from.0));
+        last.is_some_and(|last| *last >= emission.cause())
     }
 }
 
@@ -74,7 +71,7 @@ impl Partition {
     /// Returns which emissions of other partitions it has applied; `None` while it is at a record for longer.
     pub fn arrived_causes(&self) -> Option<ArrivedCauses> {
         let state = self.state.try_read_for(RECORD_WAIT)?;
-        Some(ArrivedCauses { stored: state.provenance.clone(), forwarded: state.forwarded.clone() })
+        Some(ArrivedCauses(ArrivalKind::ALL.map(|kind| (kind, state.arrived(kind).clone())).into()))
     }
 
     /// Drops what a standby keeps for the next owner and has arrived, and answers those who wait for it.

@@ -125,7 +125,9 @@ fn event_id(row: &StoredRow) -> EventId {
 /// Returns the partitions whose events both engines may deliver, and those of `engine` that are not its own any more.
 fn contested(nodes: &[Option<Arc<Node>>; 2], placement: &Placement, engine: usize) -> BTreeSet<PartitionId> {
     let has = |node: &Option<Arc<Node>>, id: PartitionId| {
-        node.iter().flat_map(|node| node.app.sinks.deliveries()).any(|sink| sink.queue(id).is_some())
+        node.iter()
+            .flat_map(|node| node.app.sinks.deliveries())
+            .any(|sink| sink.own_queues().iter().any(|queue| queue.partition() == id))
     };
     let is_contested = |id: &PartitionId| {
         (has(&nodes[0], *id) && has(&nodes[1], *id)) || placement.owner(*id) != Some(engine)

@@ -95,10 +95,10 @@ impl Log for SharedLog {
         self.log.end(partition)
     }
 
-    fn latest_end(&self, partition: PartitionId) -> Result<Offset> {
+    fn latest_ends(&self) -> Result<Vec<Offset>> {
         match self.cut_off.load(Ordering::Acquire) {
             true => Err(Error::unavailable("the log cannot be reached")),
-            false => Ok(self.log.end(partition)),
+            false => self.log.latest_ends(),
         }
     }
 

@@ -4,8 +4,8 @@
 //! the store fails at random. The log is outside of the engines, so what it has acknowledged stays. Sinks deliver events to a system that is down
 //! at times.
 //!
-//! With standbys, both engines apply all partitions, and a move is a change of roles. Each of them alone must then have the whole outcome. Their
-//! app has no sinks, as a cluster runs none.
+//! With standbys, both engines apply all partitions, and a move is a change of roles. Each of them alone must then have the whole outcome. Sinks
+//! get events from the owner alone; a standby keeps them until the owner says in the log that they are delivered.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -28,7 +28,7 @@ use url::Url;
 
 use super::deliveries::Deliveries;
 use super::digests::DigestAudit;
-use super::engine::{PARTITIONS, SimClock, SimEngine, app, app_with_sinks, is_timed};
+use super::engine::{PARTITIONS, SimClock, SimEngine, app_with_sinks, is_timed};
 use super::model::{self, Order};
 use super::outcome;
 use super::outside::{AT_LEAST_ONCE, EXACTLY_ONCE};
@@ -38,6 +38,7 @@ use crate::api::{BodyFormat, SendOptions};
 use crate::app::settings::Settings;
 use crate::apply::ApplyReply;
 use crate::commit::{CommitBoard, TransactionId, TransactionPart};
+use crate::delivery;
 use crate::deploy;
 use crate::directory::datadir::DataDir;
 use crate::directory::environment::{Environment, LogProvider, OpenedLog, SharedPartitions, TableStore};
@@ -52,6 +53,7 @@ use crate::lifecycle::{opening, ownership};
 use crate::node::Node;
 use crate::partition::Partition;
 use crate::process::clock::Clock;
+use crate::queries::GLOBAL_PARTITION;
 use crate::shared_state::{ObjectPartitionStore, StateOwner};
 
 /// Number of accounts between which amounts move.
@@ -282,7 +284,7 @@ impl TwoEngines {
         };
         let data = DataDir::open(&PathBuf::from(format!("/node{engine}")), disk, PARTITIONS);
         let data = data.map_err(|e| format!("engine {engine}: {e}"))?;
-        let app = if self.standbys { app(self.timed) } else { app_with_sinks(self.timed) };
+        let app = app_with_sinks(self.timed);
         let (node, recovery) =
             deploy::open(&data, Some(app), &environment).map_err(|e| format!("engine {engine}: {e}"))?;
         if let Some(warning) = recovery.warnings.first() {
@@ -294,9 +296,8 @@ impl TwoEngines {
             for id in node.host.partition_ids() {
                 ownership::follow(&node, id).map_err(|e| format!("engine {engine}, partition {id}: {e}"))?;
             }
-        } else {
-            self.deliveries.start(engine, &node);
         }
+        self.deliveries.start(engine, &node);
         self.engines[engine] = Some(SimEngine { node, recovery, _data: data });
         Ok(())
     }
@@ -359,6 +360,8 @@ impl TwoEngines {
                 if let Some(owner) = self.placement.owner(id).and_then(|owner| self.node(owner)) {
                     if self.standbys {
                         ownership::demote(&owner, id);
+                        // the next owner may take over before it has applied what this one announced last
+                        self.deliveries.outside().interrupt(id);
                     } else if !ownership::release(&owner, id) {
                         self.deliveries.outside().interrupt(id);
                     }
@@ -448,6 +451,7 @@ impl TwoEngines {
             return;
         }
         ownership::drop_arrived(node);
+        node.app.sinks.deliveries().iter().for_each(|sink| delivery::announce(node, sink));
         // a store that fails may fail both
         let failed = ownership::tend_standbys(node).unwrap_or_default();
         self.report.unfollowed += failed.len() as u64;
@@ -504,7 +508,8 @@ impl TwoEngines {
         }
         let (id, participants) = (TransactionId::new(), writes.keys().copied().collect::<Vec<_>>());
         let order = *node.host.commits.order(self.clock.now());
-        for (home, (mut store, since)) in writes {
+        let mut parts = Vec::new();
+        for (mut store, since) in writes.into_values() {
             let part = TransactionPart {
                 id,
                 order,
@@ -513,8 +518,17 @@ impl TwoEngines {
                 writes: TransactionWrites::of_changes(store.take_changes()).to_bytes()?,
                 session: None,
                 places: None,
+                cause: None,
             };
-            node.host.append(home, Entry::Transaction(part), Durability::Fsync, None)?.wait()?;
+            parts.push(part);
+        }
+        if self.standbys && parts.len() > 1 {
+            let entry = Entry::OrderTransaction(parts);
+            node.host.append(PartitionId(GLOBAL_PARTITION), entry, Durability::Fsync, None)?.wait()?;
+        } else {
+            for (part, home) in parts.into_iter().zip(&participants) {
+                node.host.append(*home, Entry::Transaction(part), Durability::Fsync, None)?.wait()?;
+            }
         }
         self.report.transactions += u64::from(participants.len() > 1);
         Ok(())
@@ -710,11 +724,10 @@ impl TwoEngines {
         self.take_answers()?;
         match self.standbys {
             true => nodes.iter().try_for_each(|node| self.check_outcome(&[node]))?,
-            false => {
-                self.check_outcome(&nodes)?;
-                self.check_deliveries(&outcome::of(&nodes, &self.store)?)?;
-            }
+            false => self.check_outcome(&nodes)?,
         }
+        let whole = if self.standbys { &nodes[..1] } else { &nodes };
+        self.check_deliveries(&outcome::of(whole, &self.store)?)?;
         self.report.stored = outcome::check_ledgers(&nodes[..if self.standbys { 1 } else { 2 }])?;
         self.report.repeated = self.digests.check()?;
         self.report.audits += 1;

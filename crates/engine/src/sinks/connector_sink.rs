@@ -18,7 +18,7 @@ use std::time::Duration;
 use arrow_array::RecordBatch;
 use parking_lot::{Condvar, Mutex, RwLock};
 use tidemill_connect::{ConnectorSink, OnError, PartitionEpochs, SinkPositions};
-use tidemill_types::{Offset, PartitionId, Result, StreamSchema};
+use tidemill_types::{EventId, Offset, PartitionId, Result, StreamSchema};
 use tokio::sync::watch;
 
 use super::SinkInfo;
@@ -27,6 +27,7 @@ use super::due_events::DueEvents;
 use super::former_queue;
 use super::partition_queue::{PartitionQueue, Totals};
 use super::queue_directory::queue_name;
+use crate::planted_bugs::{PlantedBug, is_planted};
 
 /// Bytes of rows of a sink that wait in memory before they go to the disk.
 const MEMORY_BYTES_MAX: u64 = 16 << 20;
@@ -97,15 +98,37 @@ impl DeliverySink {
         former_queue::move_to_partitions(&self.options, partitions)
     }
 
-    /// Opens the queue of a partition that this process owns in `epoch`, and whose log ends at `log_end`.
+    /// Opens the queue of a partition that this process owns in `epoch`, or follows, and whose log ends at `log_end`.
     ///
     /// Errors: those of [`DeliveryQueue::open`].
-    pub fn open_partition(&self, partition: PartitionId, epoch: u64, log_end: Offset) -> Result<()> {
+    pub fn open_partition(&self, partition: PartitionId, epoch: Option<u64>, log_end: Offset) -> Result<()> {
         let queue = DeliveryQueue::open(self.options.clone(), partition, log_end)?;
         let opened = Arc::new(PartitionQueue::new(partition, epoch, queue, self.totals.clone()));
         let former = self.queues.write().insert(partition, opened);
         debug_assert!(former.is_none(), "a queue is closed before it is opened again");
         Ok(())
+    }
+
+    /// Delivers the events of a partition that this process has followed and owns now, in `epoch`.
+    pub fn promote_partition(&self, partition: PartitionId, epoch: u64) {
+        if let Some(queue) = self.queue(partition) {
+            queue.become_owner(epoch);
+        }
+        self.signal();
+    }
+
+    /// Keeps the events of a partition that this process has owned and follows now.
+    pub fn demote_partition(&self, partition: PartitionId) {
+        if let Some(queue) = self.queue(partition) {
+            queue.become_standby();
+        }
+    }
+
+    /// Notes that the other side has the events of a partition up to `last`, as its owner says.
+    ///
+    /// Errors: the files cannot be read.
+    pub fn note_delivered(&self, partition: PartitionId, last: EventId) -> Result<()> {
+        self.queue(partition).map_or(Ok(()), |queue| queue.note_delivered(last))
     }
 
     /// Ends deliveries of a partition. Returns whether those that had begun have ended after `wait` at most.
@@ -136,7 +159,7 @@ impl DeliverySink {
 
     /// Returns the partitions whose events it delivers.
     pub fn partitions(&self) -> PartitionEpochs {
-        self.queues.read().values().map(|queue| (queue.partition(), queue.epoch())).collect()
+        self.own_queues().iter().map(|queue| (queue.partition(), queue.epoch())).collect()
     }
 
     /// Takes over what the other side knows of partitions.
@@ -195,7 +218,14 @@ impl DeliverySink {
         self.queues.read().get(&partition).cloned()
     }
 
-    /// Returns the queues of all partitions of this process, by partition.
+    /// Returns the queues of the partitions that this process owns, by partition.
+    pub fn own_queues(&self) -> Vec<Arc<PartitionQueue>> {
+        let mut queues = self.all_queues();
+        queues.retain(|queue| !queue.is_standby());
+        queues
+    }
+
+    /// Returns the queues of all partitions that this process owns or follows, by partition.
     pub fn all_queues(&self) -> Vec<Arc<PartitionQueue>> {
         self.queues.read().values().cloned().collect()
     }
@@ -218,7 +248,7 @@ impl DeliverySink {
     /// Returns what became of the events of the partitions of this process.
     pub fn info(&self) -> SinkInfo {
         let mut counts = SinkCounts::default();
-        for queue in self.all_queues() {
+        for queue in self.own_queues() {
             counts.add(&queue.lock().counts());
         }
         let SinkCounts { emitted, delivered, failed } = counts;
@@ -244,6 +274,9 @@ impl DeliverySink {
     /// Errors: those of [`DeliveryQueue::push`], and of storing rows when too many are in memory.
     pub fn push(&self, partition: PartitionId, offset: Offset, rows: &RecordBatch) -> Result<()> {
         let Some(queue) = self.queue(partition) else { return Ok(()) };
+        if is_planted(PlantedBug::DropKeptEvents) && queue.is_standby() {
+            return Ok(());
+        }
         let arrival = self.arrivals.fetch_add(1, Ordering::Relaxed) + 1;
         queue.with(|inner| inner.push(offset, rows, arrival))?;
         match self.totals.memory_bytes.load(Ordering::Acquire) > 4 * MEMORY_BYTES_MAX {
@@ -257,9 +290,13 @@ impl DeliverySink {
         let Some(queue) = self.queue(partition) else { return };
         queue.lock().set_applied(next);
         if self.waiting() > 0 {
-            *self.signals.lock() += 1;
-            self.changed.notify_one();
+            self.signal();
         }
+    }
+
+    fn signal(&self) {
+        *self.signals.lock() += 1;
+        self.changed.notify_one();
     }
 
     /// Drops rows, see [`DeliveryQueue::forget_unapplied`].
@@ -293,6 +330,14 @@ impl DeliverySink {
         stored.collect::<Vec<_>>().into_iter().collect()
     }
 
+    /// Makes all events of applied records durable in the queues of the partitions that this process owns.
+    ///
+    /// Errors: as [`Self::store`].
+    pub fn store_own(&self) -> Result<()> {
+        let stored = self.own_queues().into_iter().map(|queue| queue.with(DeliveryQueue::store));
+        stored.collect::<Vec<_>>().into_iter().collect()
+    }
+
     /// Makes all events of applied records of one partition durable.
     ///
     /// Errors: those of [`DeliveryQueue::store`].
@@ -304,7 +349,7 @@ impl DeliverySink {
     ///
     /// Errors: those of [`DeliveryQueue::store_progress`].
     pub fn store_progress(&self) -> Result<()> {
-        let mut queues = self.all_queues();
+        let mut queues = self.own_queues();
         if !queues.is_empty() {
             let turn = self.turns.load(Ordering::Relaxed) % queues.len();
             queues.rotate_left(turn);

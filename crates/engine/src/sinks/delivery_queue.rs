@@ -100,6 +100,8 @@ pub struct DeliveryQueue {
     delivered: Option<EventId>,
     /// The last event that the other side says it has.
     known: Option<EventId>,
+    /// The last event that the log says the other side has: its owner has put it there.
+    announced: Option<EventId>,
     counts: SinkCounts,
     changed: bool,
     /// Number of times that the progress was written.
@@ -134,6 +136,7 @@ impl DeliveryQueue {
             stored: stored_before,
             delivered: delivered.map(|(offset, row)| EventId { partition, offset, row }),
             known: None,
+            announced: None,
             counts,
             changed: false,
             revision: 0,
@@ -253,9 +256,7 @@ impl DeliveryQueue {
         let mut rows = self.in_flight.iter().map(|queued| queued.rows.len()).sum::<usize>();
         while rows < rows_min && !self.is_closed {
             let Some(mut queued) = self.next_queued()? else { break };
-            if let Some((last, count)) = queued.drop_known(self.known) {
-                self.note_known(last, count);
-            }
+            self.drop_rows(&mut queued, self.known.max(self.announced));
             if queued.rows.is_empty() {
                 continue;
             }
@@ -331,14 +332,61 @@ impl DeliveryQueue {
         }
     }
 
-    /// Takes over from the other side which events it has. Those that wait are not delivered again.
-    pub fn set_known(&mut self, known: Option<EventId>) {
+    /// Returns the last event that the other side has, if the log does not say so yet.
+    pub fn unannounced(&self) -> Option<EventId> {
+        self.delivered.filter(|_| self.delivered > self.announced)
+    }
+
+    /// Notes that the log says that the other side has the events up to `last`: they are not delivered again.
+    pub fn set_announced(&mut self, last: EventId) {
+        self.announced = self.announced.max(Some(last));
+    }
+
+    /// Drops the rows that the log says the other side has, in a queue from which nothing is being delivered.
+    ///
+    /// Errors: the files cannot be read.
+    pub fn drop_delivered(&mut self) -> Result<()> {
+        let announced = self.announced;
+        self.drop_in_flight(announced);
+        loop {
+            let before = self.read_next;
+            let Some(mut queued) = self.read_stored()? else { break };
+            self.drop_rows(&mut queued, announced);
+            if !queued.rows.is_empty() {
+                self.read_next = before;
+                return Ok(());
+            }
+        }
+        while let Some(mut queued) = self.memory.pop_front() {
+            self.memory_bytes -= queued.bytes;
+            self.drop_rows(&mut queued, announced);
+            if !queued.rows.is_empty() {
+                self.memory_bytes += queued.bytes;
+                self.memory.push_front(queued);
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn drop_rows(&mut self, queued: &mut QueuedRows, known: Option<EventId>) {
+        if let Some((last, count)) = queued.drop_known(known) {
+            self.note_known(last, count);
+        }
+    }
+
+    fn drop_in_flight(&mut self, known: Option<EventId>) {
         let mut found = Vec::new();
         for queued in &mut self.in_flight {
             found.extend(queued.drop_known(known));
         }
         found.into_iter().for_each(|(last, count)| self.note_known(last, count));
         self.in_flight.retain(|queued| !queued.rows.is_empty());
+    }
+
+    /// Takes over from the other side which events it has. Those that wait are not delivered again.
+    pub fn set_known(&mut self, known: Option<EventId>) {
+        self.drop_in_flight(known);
         self.known = known;
     }
 

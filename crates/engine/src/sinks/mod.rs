@@ -29,7 +29,7 @@ use tidemill_connect::{ConnectorConfig, ConnectorContext, ConnectorSink};
 use tidemill_flow::Connectors;
 use tidemill_log::Log;
 use tidemill_log::disk::Disk;
-use tidemill_types::{Error, Offset, PartitionId, Result};
+use tidemill_types::{Error, EventId, Offset, PartitionId, Result};
 
 use crate::connectors::{AppSink, app_sinks};
 use crate::deployment::{Deployment, TableRef};
@@ -155,6 +155,7 @@ impl SinkSet {
     ///
     /// Errors: `Corrupt` for damaged files, `Unavailable` when they cannot be read. No queue of the partition is open then.
     pub fn open_partition(&self, partition: PartitionId, epoch: u64, log_end: Offset) -> Result<()> {
+        let epoch = Some(epoch);
         let mut queues = self.deliveries.iter().map(|sink| sink.open_partition(partition, epoch, log_end));
         let mut files = self.sinks.iter().map(|sink| sink.open_partition(partition, log_end));
         let opened = queues.try_for_each(|opened| opened).and_then(|()| files.try_for_each(|opened| opened));
@@ -162,6 +163,38 @@ impl SinkSet {
             self.close_partition(partition);
         }
         opened
+    }
+
+    /// Opens the queues of a partition that this process follows. They keep its events until its owner says that they are delivered.
+    ///
+    /// Errors: as [`Self::open_partition`].
+    pub fn follow_partition(&self, partition: PartitionId, log_end: Offset) -> Result<()> {
+        let opened =
+            self.deliveries.iter().try_for_each(|sink| sink.open_partition(partition, None, log_end));
+        if opened.is_err() {
+            self.close_partition(partition);
+        }
+        opened
+    }
+
+    /// Delivers the events of a partition that this process has followed, and owns now in `epoch`.
+    pub fn promote_partition(&self, partition: PartitionId, epoch: u64) {
+        self.deliveries.iter().for_each(|sink| sink.promote_partition(partition, epoch));
+    }
+
+    /// Keeps the events of a partition that this process has owned, and follows now.
+    pub fn demote_partition(&self, partition: PartitionId) {
+        self.deliveries.iter().for_each(|sink| sink.demote_partition(partition));
+    }
+
+    /// Notes that the other side of a sink has the events of a partition up to `last`, as its owner says. The app may not have the sink
+    /// any more.
+    ///
+    /// Errors: the files of its queue cannot be read.
+    pub fn note_delivered(&self, name: &str, partition: PartitionId, last: (Offset, u32)) -> Result<()> {
+        let last = EventId { partition, offset: last.0, row: last.1 };
+        let sink = self.deliveries.iter().find(|sink| sink.name() == name);
+        sink.map_or(Ok(()), |sink| sink.note_delivered(partition, last))
     }
 
     /// Ends deliveries of a partition. Those that have begun may end as long as `wait` says. Returns whether they have.

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
 use tidemill_connect::PartitionEpochs;
-use tidemill_types::PartitionId;
+use tidemill_types::{EventId, PartitionId, Result};
 
 use super::delivery_queue::DeliveryQueue;
 
@@ -21,7 +21,7 @@ pub struct Totals {
 pub struct PartitionQueue {
     partition: PartitionId,
     /// Epoch in which this process owns the partition; 0 if it does not move between processes.
-    epoch: u64,
+    epoch: AtomicU64,
     queue: Mutex<DeliveryQueue>,
     state: Mutex<QueueState>,
     totals: Arc<Totals>,
@@ -31,6 +31,8 @@ pub struct PartitionQueue {
 #[derive(Default)]
 struct QueueState {
     counted: (u64, u64, u64),
+    /// True while another process owns the partition: this one keeps the events until they are delivered there.
+    is_standby: bool,
     /// Epoch of a later owner, which the other side knows.
     later_owner: Option<u64>,
     /// True if the partition is given up: nothing is delivered any more.
@@ -43,16 +45,59 @@ struct QueueState {
 
 impl QueueState {
     fn may_deliver(&self) -> bool {
-        !self.is_closing && self.later_owner.is_none()
+        !self.is_standby && !self.is_closing && self.later_owner.is_none()
     }
 }
 
 impl PartitionQueue {
-    /// Creates the queue of a partition that this process owns in `epoch`, 0 if it does not move. It counts in `totals`.
-    pub fn new(partition: PartitionId, epoch: u64, queue: DeliveryQueue, totals: Arc<Totals>) -> Self {
-        let new = Self { partition, epoch, queue: Mutex::new(queue), state: Mutex::default(), totals };
+    /// Creates the queue of a partition that this process owns in `epoch`, 0 if it does not move; `None` if another process owns it. It counts
+    /// in `totals`.
+    pub fn new(
+        partition: PartitionId,
+        epoch: Option<u64>,
+        queue: DeliveryQueue,
+        totals: Arc<Totals>,
+    ) -> Self {
+        let state = QueueState { is_standby: epoch.is_none(), ..QueueState::default() };
+        let epoch = AtomicU64::new(epoch.unwrap_or_default());
+        let new = Self { partition, epoch, queue: Mutex::new(queue), state: Mutex::new(state), totals };
         new.with(|_| ());
         new
+    }
+
+    /// Delivers events of the partition from now on, which this process owns in `epoch`.
+    pub fn become_owner(&self, epoch: u64) {
+        self.epoch.store(epoch, Ordering::Release);
+        {
+            let mut state = self.state.lock();
+            (state.is_standby, state.later_owner) = (false, None);
+        }
+        self.with(|_| ());
+    }
+
+    /// Keeps events of the partition from now on, which another process owns. A delivery in progress may end.
+    pub fn become_standby(&self) {
+        self.state.lock().is_standby = true;
+        self.with(|_| ());
+    }
+
+    /// Returns whether another process owns the partition.
+    pub fn is_standby(&self) -> bool {
+        self.state.lock().is_standby
+    }
+
+    /// Notes that the other side has the events up to `last`, as their owner says. A standby drops them.
+    ///
+    /// Errors: the files cannot be read.
+    pub fn note_delivered(&self, last: EventId) -> Result<()> {
+        self.with(|queue| {
+            queue.set_announced(last);
+            let state = self.state.lock();
+            // rows that are being delivered are counted when that has ended
+            let drops = state.is_standby && !state.is_delivering;
+            drop(state);
+            if drops { queue.drop_delivered() } else { Ok(()) }
+        })
     }
 
     /// Returns the partition.
@@ -76,7 +121,13 @@ impl PartitionQueue {
 
     fn count(&self, now: (u64, u64, u64)) {
         let mut state = self.state.lock();
-        let now = if state.is_closed { (0, 0, 0) } else { now };
+        let (events, memory, files) = now;
+        let now = match state.is_closed {
+            true => (0, 0, 0),
+            // its owner counts them
+            false if state.is_standby => (0, memory, files),
+            false => (events, memory, files),
+        };
         let before = std::mem::replace(&mut state.counted, now);
         let add = |total: &AtomicU64, before: u64, now: u64| {
             // wraps in between, and the sum is right
@@ -130,11 +181,11 @@ impl PartitionQueue {
 
     /// Returns the epoch in which this process owns the partition.
     pub fn epoch(&self) -> u64 {
-        self.epoch
+        self.epoch.load(Ordering::Acquire)
     }
 
     /// Returns whether it is among these partitions, in its epoch.
     pub fn is_in(&self, partitions: &PartitionEpochs) -> bool {
-        partitions.get(&self.partition) == Some(&self.epoch)
+        !self.is_standby() && partitions.get(&self.partition) == Some(&self.epoch())
     }
 }

@@ -11,7 +11,8 @@ use tidemill_connect::{Acknowledgement, ConnectorHealth, Source, SourceBatch, Sp
 use tidemill_log::{AppendReceipt, Ticket};
 use tidemill_types::{Offset, PartitionId, Result};
 
-use crate::entry::{Entry, Events, RejectedRow};
+use super::reader::SourceReader;
+use crate::entry::{Entry, Events, RejectedRow, SourcePosition};
 use crate::ingest::PartitionedRows;
 use crate::node::Node;
 
@@ -75,25 +76,26 @@ pub(super) fn split_positions(node: &Node, source: &str) -> Result<SplitPosition
     Ok(positions)
 }
 
-/// Sends everything that `source` returns, up to its end or until sources stop. `stream` is the stream of
+/// Sends everything that `source` returns, up to its end or until `reader` has to stop. `stream` is the stream of
 /// rejected rows that name none.
 pub(super) fn append_source(
-    node: &Arc<Node>,
+    reader: &SourceReader,
     source: &mut dyn Source,
     name: &str,
     stream: &str,
 ) -> Result<()> {
+    let node = reader.node();
     let (sender, receiver) = crossbeam_channel::bounded(ACKNOWLEDGEMENTS_MAX);
     std::thread::scope(|scope| {
-        scope.spawn(|| acknowledge_durable(node, &receiver));
+        scope.spawn(|| acknowledge_durable(reader, &receiver));
         let mut appender =
-            SourceAppender { node, name, stream, splits: HashMap::new(), acknowledgements: sender };
+            SourceAppender { node, reader, name, stream, splits: HashMap::new(), acknowledgements: sender };
         let mut end = None;
         while let Some(batch) = source.next(node.host.clock.now())? {
             report_health(node, name, &source.health());
             end = batch.split.is_none().then_some(batch.position);
             appender.append(batch)?;
-            if node.app.sources_stopping() {
+            if reader.is_stopping() {
                 return Ok(());
             }
         }
@@ -111,14 +113,24 @@ fn report_health(node: &Node, name: &str, health: &ConnectorHealth) {
 }
 
 /// Records of a batch, and who waits for them to be durable.
-type PendingAcknowledgement = (Vec<(PartitionId, Offset)>, Acknowledgement);
+struct PendingAcknowledgement {
+    records: Vec<(PartitionId, Offset)>,
+    /// True if the records have the position of the source.
+    positioned: bool,
+    acknowledgement: Acknowledgement,
+}
 
 /// Tells sources that their rows are durable, in the order of the batches.
-fn acknowledge_durable(node: &Node, pending: &Receiver<PendingAcknowledgement>) {
+fn acknowledge_durable(reader: &SourceReader, pending: &Receiver<PendingAcknowledgement>) {
+    let node = reader.node();
     let durability = node.app.deployment.settings.durability;
-    for (records, acknowledgement) in pending {
+    for PendingAcknowledgement { records, positioned, acknowledgement } in pending {
         let synced = records.iter().try_for_each(|(p, offset)| node.host.log.sync(*p, *offset, durability));
-        acknowledgement.complete(synced);
+        let counted = synced.and_then(|()| match positioned {
+            true => reader.check_counted(&records),
+            false => Ok(()),
+        });
+        acknowledgement.complete(counted);
     }
 }
 
@@ -126,6 +138,7 @@ fn acknowledge_durable(node: &Node, pending: &Receiver<PendingAcknowledgement>) 
 /// takes a row twice and none is skipped after a crash.
 struct SourceAppender<'a> {
     node: &'a Arc<Node>,
+    reader: &'a SourceReader,
     name: &'a str,
     stream: &'a str,
     splits: HashMap<Option<Arc<str>>, SplitAppender>,
@@ -142,13 +155,15 @@ struct SplitAppender {
 impl SourceAppender<'_> {
     fn append(&mut self, mut batch: SourceBatch) -> Result<()> {
         let acknowledgement = batch.acknowledge.take();
-        let records = match (&batch.split, &acknowledgement) {
-            (None, Some(_)) => self.append_rows(batch)?,
-            _ => self.append_positioned(batch)?,
+        let positioned = batch.split.is_some() || acknowledgement.is_none();
+        let records = match positioned {
+            true => self.append_positioned(batch)?,
+            false => self.append_rows(batch)?,
         };
         if let Some(acknowledgement) = acknowledgement {
             // the receiver ends after the sender
-            let _ = self.acknowledgements.send((records, acknowledgement));
+            let _ =
+                self.acknowledgements.send(PendingAcknowledgement { records, positioned, acknowledgement });
         }
         Ok(())
     }
@@ -168,8 +183,8 @@ impl SourceAppender<'_> {
             let rows = rows.unwrap_or_default();
             node.app.counts.accepted.fetch_add(rows.len() as u64, Ordering::Relaxed);
             let events = Events { parts: rows.parts, order: rows.order, rejected, ..Events::default() };
-            let receipt = append_with_retry(node, p, || Entry::Events(events.clone()))?;
-            records.push((PartitionId(p as u32), receipt.offset));
+            let offset = self.reader.append(p, || Entry::Events(events.clone()))?;
+            records.push((PartitionId(p as u32), offset));
         }
         Ok(records)
     }
@@ -202,7 +217,7 @@ impl SourceAppender<'_> {
             let rows = rows.unwrap_or_default();
             node.app.counts.accepted.fetch_add(rows.len() as u64, Ordering::Relaxed);
             let events = Events { parts: rows.parts, order: rows.order, rejected, ..Events::default() };
-            let offset = append_record(node, &of.positions.name, p, batch.position, events)?;
+            let offset = self.append_record(&of.positions.name, p, batch.position, events)?;
             records.push((PartitionId(p as u32), offset, (batch.position, now)));
         }
         let Some(of) = self.splits.get_mut(&split) else { return Ok(vec![]) };
@@ -224,7 +239,7 @@ impl SourceAppender<'_> {
         let first = first.unwrap_or(batch.position);
         if batch.split.is_some() && !positions.known && first > 0 {
             for p in 0..node.host.partitions() {
-                let offset = append_record(node, &name, p, first, Events::default())?;
+                let offset = self.append_record(&name, p, first, Events::default())?;
                 node.host.log.sync(PartitionId(p as u32), offset, node.app.deployment.settings.durability)?;
             }
             positions.by_partition.fill(first);
@@ -238,10 +253,16 @@ impl SourceAppender<'_> {
         let (Some(position), Some(of)) = (position, self.splits.get(&None)) else { return Ok(()) };
         for (p, (appended, _)) in of.appended.iter().enumerate() {
             if *appended < position {
-                append_record(self.node, &of.positions.name, p, position, Events::default())?;
+                self.append_record(&of.positions.name, p, position, Events::default())?;
             }
         }
         Ok(())
+    }
+
+    fn append_record(&self, name: &str, p: usize, position: u64, events: Events) -> Result<Offset> {
+        let source = Some(SourcePosition { name: name.to_owned(), position, epoch: self.reader.epoch() });
+        let events = Events { source, ..events };
+        self.reader.append(p, || Entry::Events(events.clone()))
     }
 
     /// Groups bad rows by the partition whose ledger counts them.
@@ -272,15 +293,15 @@ impl SourceAppender<'_> {
     }
 }
 
-fn append_record(node: &Arc<Node>, name: &str, p: usize, position: u64, events: Events) -> Result<Offset> {
-    let events = Events { source: Some((name.to_owned(), position)), ..events };
-    Ok(append_with_retry(node, p, || Entry::Events(events.clone()))?.offset)
-}
-
 /// Retries until the log accepts the entry: a source or sink can wait for a full disk or a busy partition.
 ///
-/// Errors: why the log never takes the entry, or sources stop.
-pub fn append_with_retry(node: &Arc<Node>, p: usize, entry: impl Fn() -> Entry) -> Result<AppendReceipt> {
+/// Errors: why the log never takes the entry, or `is_stopping`.
+pub fn append_with_retry(
+    node: &Arc<Node>,
+    p: usize,
+    is_stopping: impl Fn() -> bool,
+    entry: impl Fn() -> Entry,
+) -> Result<AppendReceipt> {
     let partition = PartitionId(p as u32);
     let attempt = || {
         let durability = node.app.deployment.settings.durability;
@@ -295,7 +316,7 @@ pub fn append_with_retry(node: &Arc<Node>, p: usize, entry: impl Fn() -> Entry) 
     attempt
         .retry(ConstantBuilder::new().with_delay(RETRY_INTERVAL).without_max_times())
         .sleep(move |delay| clock.sleep(delay))
-        .when(|e| e.kind().is_retryable() && !node.app.sources_stopping())
+        .when(|e| e.kind().is_retryable() && !is_stopping())
         .notify(|e, _| tracing::debug!(partition = p, error = %e, "a source waits"))
         .call()
 }

@@ -3,16 +3,16 @@
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
-use std::sync::Arc;
 
 use bson::raw::RawDocument;
 use bytes::Bytes;
 use tidemill_files::LineReader;
 use tidemill_types::{Error, Result, nearest, repeated_key};
 
-use super::append::{SourcePositions, append_with_retry};
+use super::append::SourcePositions;
+use super::reader::SourceReader;
 use crate::app::DocumentsConfig;
-use crate::entry::Entry;
+use crate::entry::{Entry, SourcePosition};
 use crate::node::Node;
 
 /// Bytes of documents per record.
@@ -22,7 +22,8 @@ const LINE_BYTES_MAX: usize = 16 << 20;
 
 /// Loads a file of documents. A file whose content has changed counts as a new source, so it is loaded again. A collection
 /// that no entity declares is created, unless its name looks like that of an entity.
-pub(super) fn load_documents(node: &Arc<Node>, config: &DocumentsConfig) -> Result<()> {
+pub(super) fn load_documents(reader: &SourceReader, config: &DocumentsConfig) -> Result<()> {
+    let node = reader.node();
     let hash = file_hash(&config.path)?;
     let positions = SourcePositions::read(node, &format!("documents:{}:{hash:016x}", config.collection))?;
     let entities = node.app.deployment.program.collections().iter().map(|entity| entity.name.as_str());
@@ -33,7 +34,7 @@ pub(super) fn load_documents(node: &Arc<Node>, config: &DocumentsConfig) -> Resu
     let mut lines = LineReader::open(&config.path, LINE_BYTES_MAX)?;
     let mut chunks: Vec<Vec<u8>> = vec![Vec::new(); node.host.partitions()];
     while let Some((number, line)) = read_line(&mut lines, &config.path)? {
-        if node.app.sources_stopping() {
+        if reader.is_stopping() {
             return Ok(());
         }
         if number < positions.start() || line.is_empty() {
@@ -60,7 +61,7 @@ pub(super) fn load_documents(node: &Arc<Node>, config: &DocumentsConfig) -> Resu
                 chunks[p].extend_from_slice(&doc);
                 if chunks[p].len() >= CHUNK_BYTES {
                     let documents = std::mem::take(&mut chunks[p]).into();
-                    append_documents(node, p, &config.collection, &positions.name, number + 1, documents)?;
+                    append_documents(reader, p, &config.collection, &positions.name, number + 1, documents)?;
                 }
             }
         }
@@ -68,27 +69,27 @@ pub(super) fn load_documents(node: &Arc<Node>, config: &DocumentsConfig) -> Resu
     let end = lines.lines_read();
     for (p, chunk) in chunks.into_iter().enumerate() {
         if positions.by_partition[p] < end {
-            append_documents(node, p, &config.collection, &positions.name, end, chunk.into())?;
+            append_documents(reader, p, &config.collection, &positions.name, end, chunk.into())?;
         }
     }
     Ok(())
 }
 
 fn append_documents(
-    node: &Arc<Node>,
+    reader: &SourceReader,
     p: usize,
     collection: &str,
     source: &str,
     position: u64,
     documents: Bytes,
 ) -> Result<()> {
-    let source = Some((source.to_owned(), position));
+    let source = Some(SourcePosition { name: source.to_owned(), position, epoch: reader.epoch() });
     let load = || Entry::LoadDocuments {
         source: source.clone(),
         collection: collection.to_owned(),
         documents: documents.clone(),
     };
-    append_with_retry(node, p, load).map(drop)
+    reader.append(p, load).map(drop)
 }
 
 /// Calls `each` with the documents of a file, in order; invalid lines are skipped.

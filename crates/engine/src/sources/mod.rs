@@ -2,6 +2,7 @@
 
 mod append;
 mod documents;
+mod reader;
 mod reshape;
 mod spec;
 
@@ -16,36 +17,43 @@ use crate::node::Node;
 use crate::process::spawn::spawn;
 pub use append::append_with_retry;
 pub use documents::{for_each_document, parse_document};
+use reader::SourceReader;
 use spec::SourceSpec;
 
 /// Starts a thread that loads the app's documents and then reads all its sources, each on its own thread.
 pub fn start(node: &Arc<Node>) -> Result<Vec<JoinHandle<()>>> {
     let shared = node.clone();
-    Ok(vec![spawn("sources".into(), move || run(&shared))?])
+    let body = move || match shared.cluster.get() {
+        None => run(&SourceReader::alone(&shared)),
+        Some(_) if has_sources(&shared) => reader::take_turns(&shared, run),
+        Some(_) => {}
+    };
+    Ok(vec![spawn("sources".into(), body)?])
 }
 
 /// Returns whether the app reads events or documents by itself.
-pub fn has_sources(node: &Node) -> bool {
+fn has_sources(node: &Node) -> bool {
     !node.app.deployment.app.documents.is_empty() || !spec::of_app(node).is_empty()
 }
 
-fn run(node: &Arc<Node>) {
+fn run(reader: &SourceReader) {
+    let node = reader.node();
     for config in &node.app.deployment.app.documents {
-        if let Err(e) = documents::load_documents(node, config) {
-            node.host.health.report_source_problem(&config.collection, &e);
+        if let Err(e) = documents::load_documents(reader, config) {
+            reader.report(&config.collection, &e);
         }
     }
     // rules need the documents, so they are applied before the first event is sent
-    node.host.in_flight.wait_until_drained_or(|| node.app.sources_stopping());
-    if node.app.sources_stopping() {
+    node.host.in_flight.wait_until_drained_or(|| reader.is_stopping());
+    if reader.is_stopping() {
         return;
     }
     let specs = spec::of_app(node);
     std::thread::scope(|scope| {
         for spec in &specs {
             scope.spawn(move || {
-                if let Err(e) = read_source(node, spec) {
-                    node.host.health.report_source_problem(spec.name(), &e);
+                if let Err(e) = read_source(reader, spec) {
+                    reader.report(spec.name(), &e);
                 }
             });
         }
@@ -55,7 +63,7 @@ fn run(node: &Arc<Node>) {
 /// Reads a source of a caller from where it was opened to its end. Its position is stored under its name.
 pub fn read_to_end(node: &Arc<Node>, source: &mut dyn Source, stream: &str) -> Result<()> {
     let name = source.name().to_owned();
-    append::append_source(node, source, &name, stream)
+    append::append_source(&SourceReader::alone(node), source, &name, stream)
 }
 
 /// Returns the position that is stored under `name`, up to which every partition has the rows of that source; `None` if no
@@ -77,7 +85,7 @@ pub fn stored_names(node: &Node) -> Result<Vec<String>> {
 }
 
 /// Reads a source from its stored position to its end.
-fn read_source(node: &Arc<Node>, spec: &SourceSpec) -> Result<()> {
-    let mut source = spec.open(node)?;
-    append::append_source(node, source.as_mut(), spec.name(), spec.stream())
+fn read_source(reader: &SourceReader, spec: &SourceSpec) -> Result<()> {
+    let mut source = spec.open(reader.node())?;
+    append::append_source(reader, source.as_mut(), spec.name(), spec.stream())
 }

@@ -22,6 +22,7 @@ use crate::commit::{Decisions, SessionWrites};
 use crate::dedupe::{Dedupe, time_in_id};
 use crate::deployment::Deployment;
 use crate::digest::EffectDigest;
+use crate::entry::ArrivalKind;
 use crate::queries::runtime::{QueryRuntimes, QueryState};
 
 /// The state of a partition: everything that its log records have made so far.
@@ -38,10 +39,16 @@ pub struct PartitionState {
     pub id_times: BTreeMap<String, String>,
     /// Position up to which each source has been applied.
     pub sources: Arc<BTreeMap<String, u64>>,
+    /// Epoch of the node that reads the sources, 0 before one of a cluster has claimed them.
+    pub source_epoch: u64,
     /// For each other partition the last of its records whose emitted events were applied here.
     pub provenance: BTreeMap<u32, Offset>,
     /// The same for events that came for the queries here alone.
     pub forwarded: BTreeMap<u32, Offset>,
+    /// The same for parts of transactions.
+    pub transactions: BTreeMap<u32, Offset>,
+    /// Order of the last transaction that this partition has ordered.
+    pub transaction_order: i64,
     /// Rows that went to other partitions and came from them.
     pub transfers: Arc<TransferCounts>,
     /// State of the queries.
@@ -76,6 +83,34 @@ pub struct TransferCounts {
 }
 
 impl PartitionState {
+    /// Returns for each other partition the last of its records whose emissions of a kind were applied here.
+    pub fn arrived(&self, kind: ArrivalKind) -> &BTreeMap<u32, Offset> {
+        match kind {
+            ArrivalKind::Stored => &self.provenance,
+            ArrivalKind::Forwarded => &self.forwarded,
+            ArrivalKind::Transaction => &self.transactions,
+        }
+    }
+
+    /// Returns whether what follows from a record of another partition was applied here.
+    pub fn has_arrived(&self, kind: ArrivalKind, (from, offset): (PartitionId, Offset)) -> bool {
+        self.arrived(kind).get(&from.0).is_some_and(|last| *last >= offset)
+    }
+
+    /// Notes that what follows from a record of another partition is applied here. Returns false if it was before.
+    pub fn note_arrival(&mut self, kind: ArrivalKind, cause: (PartitionId, Offset)) -> bool {
+        let is_new = !self.has_arrived(kind, cause);
+        if is_new {
+            let arrived = match kind {
+                ArrivalKind::Stored => &mut self.provenance,
+                ArrivalKind::Forwarded => &mut self.forwarded,
+                ArrivalKind::Transaction => &mut self.transactions,
+            };
+            arrived.insert(cause.0.0, cause.1);
+        }
+        is_new
+    }
+
     /// The state before the first record.
     pub fn new(deployment: &Deployment, partition: PartitionId) -> Result<Self> {
         let Deployment { program, queries, settings, .. } = deployment;
@@ -86,8 +121,11 @@ impl PartitionState {
             id_fields: BTreeMap::new(),
             id_times: BTreeMap::new(),
             sources: Arc::default(),
+            source_epoch: 0,
             provenance: BTreeMap::new(),
             forwarded: BTreeMap::new(),
+            transactions: BTreeMap::new(),
+            transaction_order: 0,
             transfers: Arc::default(),
             query_state: QueryState::new(queries, partition),
             ledger: OrdMap::new(),

@@ -293,7 +293,9 @@ fn describe(entry: &Entry) -> String {
         Entry::Tick { .. } => "a timer".into(),
         Entry::OnDemand { text, .. } => format!("the query {text}"),
         Entry::CollectChanges => "the begin of change streams".into(),
-        Entry::Transaction(_) => "a transaction".into(),
+        Entry::Transaction(_) | Entry::OrderTransaction(_) => "a transaction".into(),
         Entry::Redeliver { ids } => format!("{} events for their sinks", ids.len()),
+        Entry::ClaimSources { .. } => "a claim of the sources".into(),
+        Entry::Delivered { sink, .. } => format!("the progress of the sink {sink}"),
     }
 }

@@ -30,6 +30,8 @@ pub struct PartitionView {
     pub changes_end: Offset,
     /// Next position of each source.
     pub sources: Arc<BTreeMap<String, u64>>,
+    /// Epoch of the node that reads the sources, 0 before one of a cluster has claimed them.
+    pub source_epoch: u64,
     /// Rows received and stored, by stream.
     pub ledger: OrdMap<Arc<str>, LedgerCounts>,
     /// Rows sent to other partitions and received from them.
@@ -47,6 +49,7 @@ impl PartitionView {
             sessions: state.sessions.clone(),
             changes_end,
             sources: state.sources.clone(),
+            source_epoch: state.source_epoch,
             ledger: state.ledger.clone(),
             transfers: state.transfers.clone(),
             digest: state.digest.as_ref().map(|digest| digest.digest()),

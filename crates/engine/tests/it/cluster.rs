@@ -1,5 +1,8 @@
 //! Nodes of a cluster in one process. Their logs are shared, and nodes are cut off from them.
 
+mod connectors;
+mod transactions;
+
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,10 +20,10 @@ use crate::{app, document, ledger, rows, send};
 
 /// Time that a step of the cluster may take on a machine that is busy with other work.
 const PATIENCE: Duration = Duration::from_secs(120);
-const PARTITIONS: u32 = 4;
+pub const PARTITIONS: u32 = 4;
 
-/// Things outside of the nodes.
-struct Outside {
+/// What the nodes share.
+pub struct Shared {
     root: tempfile::TempDir,
     tables: Arc<InMemory>,
     log: Arc<MemoryLog>,
@@ -28,8 +31,8 @@ struct Outside {
 }
 
 /// A node, with its ways to the logs.
-struct TestNode {
-    engine: Engine,
+pub struct TestNode {
+    pub engine: Engine,
     log: Arc<SharedLog>,
     control: Arc<SharedLog>,
 }
@@ -46,8 +49,8 @@ impl LogProvider for Provider {
     }
 }
 
-impl Outside {
-    fn new() -> Self {
+impl Shared {
+    pub fn new() -> Self {
         Self {
             root: tempfile::tempdir().unwrap(),
             tables: Arc::new(InMemory::new()),
@@ -56,12 +59,12 @@ impl Outside {
         }
     }
 
-    fn start(&self, name: &str) -> TestNode {
+    pub fn start(&self, name: &str) -> TestNode {
         self.try_start(name, name, app()).unwrap()
     }
 
     /// Starts a node in a directory of this name.
-    fn try_start(&self, dir: &str, name: &str, mut app: App) -> Result<TestNode> {
+    pub fn try_start(&self, dir: &str, name: &str, mut app: App) -> Result<TestNode> {
         let log = Arc::new(SharedLog::new(self.log.clone()));
         let control = Arc::new(SharedLog::new(self.control.clone()));
         let options = ClusterOptions {
@@ -87,7 +90,7 @@ impl Outside {
 }
 
 /// Waits until `is_so`.
-fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     let start = Instant::now();
     while !is_so() {
         assert!(start.elapsed() < PATIENCE, "after {PATIENCE:?} it is not so: {what}");
@@ -96,13 +99,13 @@ fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
 }
 
 /// Returns the number of partitions that a node owns and answers for.
-fn owned(node: &TestNode) -> usize {
+pub fn owned(node: &TestNode) -> usize {
     let status = node.engine.cluster_status().unwrap();
     status.partitions.iter().filter(|partition| partition.role == "owner").count()
 }
 
 /// Waits until these nodes own all partitions together.
-fn wait_for_owners(nodes: &[&TestNode]) {
+pub fn wait_for_owners(nodes: &[&TestNode]) {
     wait_until("each partition has an owner", || {
         nodes.iter().map(|node| owned(node)).sum::<usize>() == PARTITIONS as usize
             && nodes.iter().all(|node| node.engine.catch_up().is_ok())
@@ -132,8 +135,8 @@ fn check(node: &TestNode, orders: u64) {
 
 #[test]
 fn nodes_share_partitions_and_take_over_from_one_that_is_cut_off() {
-    let outside = Outside::new();
-    let (a, b, c) = (outside.start("a"), outside.start("b"), outside.start("c"));
+    let shared = Shared::new();
+    let (a, b, c) = (shared.start("a"), shared.start("b"), shared.start("c"));
     wait_for_owners(&[&a, &b, &c]);
 
     // what one node acknowledges, another one sees at once
@@ -180,23 +183,29 @@ fn nodes_share_partitions_and_take_over_from_one_that_is_cut_off() {
     // a new one begins with the state that the owners have published
     for node in [&a, &c] {
         // a partition may be on its way to another node
-        wait_until("a checkpoint is taken", || node.engine.checkpoint().is_ok());
+        wait_until("a checkpoint is taken", || match node.engine.checkpoint() {
+            Ok(()) => true,
+            Err(e) => {
+                println!("{e}");
+                false
+            }
+        });
     }
-    let d = outside.start("d");
+    let d = shared.start("d");
     wait_for_owners(&[&a, &c, &d]);
     check(&d, sent);
 }
 
 #[test]
 fn nodes_that_do_not_fit_are_refused() {
-    let outside = Outside::new();
-    let first = outside.start("a");
+    let shared = Shared::new();
+    let first = shared.start("a");
     wait_for_owners(&[&first]);
-    let same_name = outside.try_start("other", "a", app()).err().unwrap();
+    let same_name = shared.try_start("other", "a", app()).err().unwrap();
     assert_eq!(same_name.kind(), ErrorKind::Conflict, "{same_name}");
     assert!(same_name.to_string().contains("is alive"), "{same_name}");
     let other_app = App::from_rules("shop", "event Other { id: string } key id;");
-    let other_app = outside.try_start("b", "b", other_app).err().unwrap();
+    let other_app = shared.try_start("b", "b", other_app).err().unwrap();
     assert_eq!(other_app.kind(), ErrorKind::Conflict, "{other_app}");
     send(&first.engine, "Order", &orders(0, 10));
     check(&first, 10);

@@ -116,7 +116,7 @@ fn standbys_take_over_and_nothing_is_lost_or_doubled() {
 
 #[test]
 fn bugs_of_standbys_are_found() {
-    let bugs = [PlantedBug::DropHeldEmissions, PlantedBug::CheckpointWithoutIds];
+    let bugs = [PlantedBug::DropHeldEmissions, PlantedBug::DropKeptEvents, PlantedBug::CheckpointWithoutIds];
     for bug in bugs {
         let found = (1..=SEEDS_MAX).find_map(|seed| run_two_engines(seed, STEPS, true, Some(bug)).err());
         println!("{bug:?}: {found:?}");

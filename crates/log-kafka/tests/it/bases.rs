@@ -58,6 +58,7 @@ fn partitions_begin_at_their_bases_for_every_process() {
     let Some(config) = fresh_topic("") else { return };
     let bases = [4711, 0, 1 << 40];
     let log = KafkaLog::open(&with(&config, &bases), 3).expect("a new topic");
+    assert_eq!(log.latest_ends().expect("ends of partitions without records"), bases.map(Offset));
     for (p, base) in [P, Q, R].into_iter().zip(bases) {
         assert_eq!((log.start(p), log.end(p)), (Offset(base), Offset(base)));
         assert_eq!(append(&log, p, "a"), Offset(base));
@@ -67,6 +68,10 @@ fn partitions_begin_at_their_bases_for_every_process() {
     // a process that is not told the bases
     let other = KafkaLog::open(&config, 3).expect("the topic");
     assert_eq!(append(&other, P, "c"), Offset(4713));
+    // what another process was told is asked for
+    let ends = [4714, 2, (1 << 40) + 2].map(Offset);
+    assert_eq!(log.latest_ends().expect("ends"), ends);
+    assert_eq!(log.end(P), Offset(4714));
     let expected = [(4711, "a"), (4712, "b"), (4713, "c")].map(|(n, text)| (n, text.to_owned()));
     assert_eq!(records(&other, P, 4711), expected);
     assert_eq!(records(&log, P, 4713), expected[2..], "the process that opened it first, too");

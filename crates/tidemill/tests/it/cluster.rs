@@ -1,12 +1,12 @@
 //! Nodes of a cluster as processes of their own, over Kafka and an object store.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tidemill_test_servers::{SharedServer, shared};
 
-use crate::{Serving, run, served, tidemill};
+use crate::{Serving, root, run, served, tidemill};
 
 /// Rules that update documents and emit into other partitions.
 const RULES: &str = "
@@ -25,6 +25,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 
 struct Cluster {
     dir: tempfile::TempDir,
+    app: PathBuf,
     kafka: SharedServer,
     s3: SharedServer,
     topic: String,
@@ -37,14 +38,15 @@ impl Cluster {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir(dir.path().join("app")).unwrap();
         std::fs::write(dir.path().join("app/shop.rules"), RULES).unwrap();
-        Some(Self { dir, kafka, s3, topic: format!("orders-{}", uuid::Uuid::new_v4()) })
+        let app = dir.path().join("app");
+        Some(Self { dir, app, kafka, s3, topic: format!("orders-{}", uuid::Uuid::new_v4()) })
     }
 
     fn command(&self, name: &str, more: &[&str]) -> std::process::Command {
         let path = |name: &str| self.dir.path().join(name).display().to_string();
         let log = format!("kafka://{}/{}?replication=1", self.kafka.address("SERVERS_KAFKA"), self.topic);
         let store = format!("s3://tidemill/{}", self.topic);
-        let (app, data) = (path("app"), path(name));
+        let (app, data) = (self.app.display().to_string(), path(name));
         let arguments = ["run", &app, "--data", &data, "--cluster", &log, "--store", &store, "--node", name];
         let mut command = tidemill(&arguments);
         command.args(["--listen", "127.0.0.1:0"]).args(more);
@@ -55,7 +57,7 @@ impl Cluster {
 
     fn start(&self, name: &str) -> Node {
         let data = self.dir.path().join(name);
-        let serving = served(self.command(name, &["--unsafe-single-broker"]), &data, "Serving ");
+        let serving = served(self.command(name, &["--unsafe-single-broker"]), &data, "Ready: ");
         assert!(serving.base.starts_with("http://"), "the node {name} does not start");
         Node { name: name.to_owned(), serving }
     }
@@ -88,6 +90,17 @@ impl Node {
         let token = format!("Bearer {}", self.serving.token);
         let request = ureq::post(url).header("authorization", token).header("content-type", "text/plain");
         request.send(query).unwrap().body_mut().read_json().unwrap()
+    }
+
+    /// Returns the events of a stream that the node has stored, without a wait for those that others have acknowledged.
+    fn stored(&self, stream: &str) -> u64 {
+        let token = format!("Bearer {}", self.serving.token);
+        let request = ureq::get(format!("{}/metrics", self.serving.base)).header("authorization", token);
+        let text = request.call().unwrap().body_mut().read_to_string().unwrap();
+        let prefix = format!("tidemill_events_stored_total{{stream=\"{stream}\"");
+        let line = text.lines().find(|line| line.starts_with(&prefix));
+        let (_, value) = line.and_then(|line| line.rsplit_once(' ')).unwrap_or_else(|| panic!("{text}"));
+        value.parse::<f64>().unwrap() as u64
     }
 
     fn cluster(&self) -> Value {
@@ -165,6 +178,39 @@ fn nodes_over_kafka_answer_alike_and_take_over_from_a_killed_one() {
 }
 
 #[test]
+fn flights_come_out_as_on_one_node_although_their_reader_is_killed() {
+    let Some(cluster) = Cluster::new() else { return };
+    let cluster = Cluster { app: root().join("examples/flights"), ..cluster };
+    let expected: Value = serde_json::from_str(
+        &std::fs::read_to_string(root().join("examples/flights/data/expected.json")).unwrap(),
+    )
+    .unwrap();
+    let mut nodes = vec![cluster.start("a"), cluster.start("b"), cluster.start("c")];
+    nodes[0].wait_for_owners(&["a", "b", "c"]);
+    let reader = nodes[0].cluster()["partitions"][0]["owner"].as_str().unwrap().to_owned();
+    let at = nodes.iter().position(|node| node.name == reader).unwrap();
+    let mut killed = nodes.remove(at);
+    let take_offs = expected["events"]["TakeOffEvent"].as_u64().unwrap();
+    wait_until("a part of the flights is there", || nodes[0].stored("TakeOffEvent") > take_offs / 4);
+    killed.serving.kill();
+    for node in &nodes {
+        let late = "SELECT sum(late) AS n FROM docs.\"DelayRecord\"";
+        wait_until("all is counted", || {
+            node.stored("TakeOffEvent") == take_offs
+                && node.sql(late)[0]["n"].as_f64() == expected["late_takeoffs"].as_f64()
+        });
+        for stream in ["TakeOffEvent", "LandingEvent", "CancelEvent"] {
+            let count = node.sql(&format!("SELECT count(*) AS n FROM events.\"{stream}\""))[0]["n"].clone();
+            assert_eq!(count, expected["events"][stream], "{stream} at {}", node.name);
+        }
+        let late = "SELECT count(*) AS n FROM docs.\"Flight\" WHERE on_time = false";
+        assert_eq!(node.sql(late)[0]["n"], expected["late_takeoffs"], "{}", node.name);
+        let wrong = "SELECT * FROM system.ledger WHERE NOT balanced OR duplicate > 0";
+        assert_eq!(node.sql(wrong), json!([]), "{}", node.name);
+    }
+}
+
+#[test]
 fn what_a_cluster_cannot_run_or_trust_is_refused() {
     let Some(cluster) = Cluster::new() else { return };
     let refused = |command: &mut std::process::Command| {
@@ -174,13 +220,11 @@ fn what_a_cluster_cannot_run_or_trust_is_refused() {
     };
     let text = refused(&mut cluster.command("a", &[]));
     assert!(text.contains("unsafe_single_broker") || text.contains("replicated"), "{text}");
-    std::fs::write(
-        cluster.dir.path().join("app/app.toml"),
-        "name = \"shop\"\n[[sources]]\ntype = \"files\"\nstream = \"Order\"\npath = \"orders.ndjson\"\n",
-    )
-    .unwrap();
+    let file_sink = "@sink(type='file', file.uri='audits{partition}.json', @map(type='json'))
+        define stream Audited (amount_class string);";
+    std::fs::write(cluster.dir.path().join("app/audits.siddhi"), file_sink).unwrap();
     let text = refused(&mut cluster.command("a", &["--unsafe-single-broker"]));
-    assert!(text.contains("sources"), "{text}");
+    assert!(text.contains("sinks of the type `file`"), "{text}");
     let alone = refused(&mut tidemill(&["run", "app", "--data", "data", "--store", "s3://tidemill/x"]));
     assert!(alone.contains("--cluster"), "{alone}");
     let data: &Path = &cluster.data("none");

@@ -1,0 +1,137 @@
+"""Three nodes of a cluster on this machine, with the Kafka and the object store that they need, for scripts that try one.
+
+    with Nodes("target/release/tidemill", "examples/flights", servers_port=27300) as nodes:
+        nodes.start_all()
+        nodes.sql("a", "SELECT 1 AS n")
+        nodes.kill("b")
+
+Everything is below a temporary directory, which is left there if the block fails. Needs what scripts/servers.sh needs.
+"""
+
+import json
+import os
+import pathlib
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+NAMES = ("a", "b", "c")
+PATIENCE_S = 120
+
+
+def free_port():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+class Nodes:
+    """Nodes by name, of which some run."""
+
+    def __init__(self, program, app, servers_port):
+        self.program, self.app = os.path.abspath(program), os.path.abspath(app)
+        self.place = pathlib.Path(tempfile.mkdtemp(prefix="tidemill-nodes-"))
+        self.ports = {name: free_port() for name in NAMES}
+        self.processes = {}
+        self.servers = dict(os.environ, SERVERS_DIR=str(self.place / "servers"), SERVERS_PORT=str(servers_port))
+
+    def __enter__(self):
+        try:
+            lines = self._servers("start", "kafka", "s3").split()
+        except subprocess.CalledProcessError as error:
+            sys.exit(f"the servers do not start: {error.stderr.strip()}")
+        self.addresses = dict(line.split("=", 1) for line in lines)
+        return self
+
+    def __exit__(self, failure, *_):
+        for process in self.processes.values():
+            process.terminate()
+        for process in self.processes.values():
+            process.wait()
+        if failure is None:
+            self._servers("wipe")
+            shutil.rmtree(self.place)
+        else:
+            self._servers("stop")
+            print(f"what is left of the nodes: {self.place}", file=sys.stderr)
+
+    def _servers(self, *words):
+        command = [ROOT / "scripts/servers.sh", *words]
+        return subprocess.run(command, env=self.servers, check=True, capture_output=True, text=True).stdout
+
+    def start(self, name):
+        environment = dict(
+            os.environ,
+            AWS_ENDPOINT=self.addresses["SERVERS_S3"],
+            AWS_ALLOW_HTTP="true",
+            AWS_ACCESS_KEY_ID="tidemill",
+            AWS_SECRET_ACCESS_KEY="tidemill",
+        )
+        address = f"127.0.0.1:{self.ports[name]}"
+        command = [self.program, "run", self.app, "--data", self.place / name, "--node", name]
+        command += ["--cluster", f"kafka://{self.addresses['SERVERS_KAFKA']}/nodes?replication=1"]
+        command += ["--store", "s3://tidemill/nodes", "--unsafe-single-broker"]
+        command += ["--listen", address, "--advertise", address, "--mongo", "off"]
+        with open(self.place / f"{name}.log", "ab") as log:
+            self.processes[name] = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+
+    def start_all(self):
+        for name in NAMES:
+            self.start(name)
+        for name in NAMES:
+            self.wait_ready(name)
+
+    def kill(self, name):
+        """Ends a node as the loss of its machine does."""
+        process = self.processes.pop(name)
+        process.kill()
+        process.wait()
+
+    def request(self, name, path, body=None, kind="application/x-ndjson"):
+        return json.loads(self._reply(name, path, body, kind))
+
+    def _reply(self, name, path, body, kind):
+        token = (self.place / name / "token").read_text().strip()
+        headers = {"authorization": f"Bearer {token}", "content-type": kind}
+        url = f"http://127.0.0.1:{self.ports[name]}{path}"
+        with urllib.request.urlopen(urllib.request.Request(url, body, headers), timeout=PATIENCE_S) as reply:
+            return reply.read()
+
+    def metric(self, name, metric):
+        """Returns the sum of a metric over its labels."""
+        lines = self._reply(name, "/metrics", None, "text/plain").decode().splitlines()
+        return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(metric))
+
+    def sql(self, name, query):
+        return self.request(name, "/api/v1/sql?format=json", query.encode(), "text/plain")
+
+    def owners(self, name):
+        """Returns the owner of each partition, as a node knows it."""
+        return [partition["owner"] for partition in self.request(name, "/api/v1/cluster")["partitions"]]
+
+    def wait(self, name, is_so):
+        """Waits until a condition holds that asks a node."""
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                if is_so():
+                    return
+            except OSError as error:
+                # it does not listen yet, or does not answer in time
+                if time.monotonic() > deadline:
+                    raise SystemExit(f"node {name} does not answer in {PATIENCE_S} s: {error}") from error
+            if self.processes[name].poll() is not None:
+                raise SystemExit(f"node {name} has ended: see {self.place}/{name}.log")
+            if time.monotonic() > deadline:
+                raise SystemExit(f"node {name} does not get there in {PATIENCE_S} s")
+            time.sleep(0.02)
+
+    def wait_ready(self, name):
+        """Waits until a node knows all the others, and an owner of each partition."""
+        members = lambda: self.request(name, "/api/v1/cluster")["members"]
+        self.wait(name, lambda: len(members()) == len(NAMES) and all(self.owners(name)))
