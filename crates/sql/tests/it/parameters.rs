@@ -9,7 +9,7 @@ use crate::fixture::{self, State};
 use crate::hot::tables::{answer, sorted};
 
 /// A query with parameters, their values, and the same query with the values in its text.
-const CASES: [(&str, &[Value<'static>], &str); 8] = [
+const CASES: [(&str, &[Value<'static>], &str); 9] = [
     (
         "select flight, gate from TakeOffEvent where carrier = $1 and distance > $2",
         &[Value::Str(std::borrow::Cow::Borrowed("UA")), Value::Int(300)],
@@ -42,6 +42,11 @@ const CASES: [(&str, &[Value<'static>], &str); 8] = [
         "select flight from TakeOffEvent where carrier in ($1, $2) order by flight desc limit 2",
         &[Value::Str(std::borrow::Cow::Borrowed("B6")), Value::Str(std::borrow::Cow::Borrowed("DL"))],
         "select flight from TakeOffEvent where carrier in ('B6', 'DL') order by flight desc limit 2",
+    ),
+    (
+        "select flight from TakeOffEvent order by flight desc limit $1 offset $2",
+        &[Value::Str(std::borrow::Cow::Borrowed("2")), Value::Int(1)],
+        "select flight from TakeOffEvent order by flight desc limit 2 offset 1",
     ),
     ("select 1 as one", &[], "select 1 as one"),
     (
