@@ -20,6 +20,8 @@ use tidemill_postgres::fuzzing::receive;
 const MESSAGE_TIME_MAX: Duration = Duration::from_secs(1);
 /// Bytes of a changed message.
 const MESSAGE_BYTES_MAX: usize = 4_096;
+/// Messages that are kept to be changed.
+const CORPUS_MAX: usize = 1_000;
 
 #[derive(Parser)]
 struct Arguments {
@@ -83,12 +85,11 @@ fn main() -> ExitCode {
         }
         // changes upon changes reach further than those of the seeds
         if random.random_ratio(1, 50) {
-            let at = random.random_range(SEEDS.len()..=corpus.len().max(SEEDS.len()));
-            match corpus.get_mut(at) {
-                Some(old) => *old = message,
-                None if corpus.len() < 1_000 => corpus.push(message),
-                None => {}
+            // those of the seeds stay
+            if corpus.len() == CORPUS_MAX {
+                corpus.swap_remove(random.random_range(SEEDS.len()..CORPUS_MAX));
             }
+            corpus.push(message);
         }
     }
     println!("{count} messages, {findings} findings");

@@ -1,8 +1,12 @@
 //! Statements that the front end answers itself, told from those of the database by their first words.
 
-use crate::error::{PgError, Result};
+mod copy_options;
+mod words;
+
+use crate::error::{PgError, Result, code};
 use crate::input::Format;
 use crate::lexer::{Token, TokenKind, tokens};
+use words::Words;
 
 /// A statement, as far as the front end understands it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -103,16 +107,34 @@ pub(crate) enum CopyFormat {
 const TRANSACTIONS: &str =
     "every statement reads the present state by itself: leave the level out, or write READ COMMITTED";
 
+/// Maximum bytes of a statement that is taken apart; a token takes more memory than most of its characters.
+const COMMAND_BYTES_MAX: usize = 1 << 20;
+
 impl Command {
     /// Understands a statement.
     ///
     /// Errors: one that the front end answers is malformed, or asks for what it has not.
     pub fn parse(text: &str) -> Result<Self> {
-        let tokens = tokens(text);
-        let mut words = Words { text, tokens: &tokens, at: 0 };
-        let first = words.upper(0);
+        let first = tokens(text)
+            .next()
+            .map_or(String::new(), |token| text[token.start..token.end].to_ascii_uppercase());
         match first.as_str() {
-            "" => Ok(Self::Empty),
+            "" => return Ok(Self::Empty),
+            "SELECT" | "WITH" | "VALUES" | "TABLE" | "FROM" | "(" => return Ok(Self::Query("SELECT")),
+            "EXPLAIN" => return Ok(Self::Query("EXPLAIN")),
+            "DELETE" => return Ok(Self::Change("DELETE")),
+            "UPDATE" => return Ok(Self::Change("UPDATE")),
+            _ => {}
+        }
+        if text.len() > COMMAND_BYTES_MAX {
+            return Err(PgError::new(
+                code::TOO_LARGE,
+                format!("a statement of {} bytes: the limit for {first} is {COMMAND_BYTES_MAX}", text.len()),
+            ));
+        }
+        let tokens: Vec<Token> = tokens(text).collect();
+        let mut words = Words { text, tokens: &tokens, at: 0 };
+        match first.as_str() {
             "SET" => words.set(),
             "RESET" => {
                 words.at = 1;
@@ -183,10 +205,6 @@ impl Command {
             "LISTEN" | "NOTIFY" => Err(PgError::not_supported(format!(
                 "{first} is not supported: events of a stream are followed over HTTP or a sink"
             ))),
-            "SELECT" | "WITH" | "VALUES" | "TABLE" | "FROM" | "(" => Ok(Self::Query("SELECT")),
-            "EXPLAIN" => Ok(Self::Query("EXPLAIN")),
-            "DELETE" => Ok(Self::Change("DELETE")),
-            "UPDATE" => Ok(Self::Change("UPDATE")),
             _ => Ok(Self::Query("SELECT")),
         }
     }
@@ -202,126 +220,7 @@ impl Command {
     }
 }
 
-/// Tokens of a statement, and the next of them.
-struct Words<'t> {
-    text: &'t str,
-    tokens: &'t [Token],
-    at: usize,
-}
-
-impl<'t> Words<'t> {
-    fn token(&self, ahead: usize) -> Option<&'t str> {
-        let token = self.tokens.get(self.at + ahead)?;
-        self.text.get(token.start..token.end)
-    }
-
-    fn kind(&self) -> Option<TokenKind> {
-        self.tokens.get(self.at).map(|token| token.kind)
-    }
-
-    /// Returns a token in capital letters; empty behind the last one.
-    fn upper(&self, ahead: usize) -> String {
-        self.token(ahead).unwrap_or_default().to_ascii_uppercase()
-    }
-
-    fn is(&self, keyword: &str) -> bool {
-        self.token(0).is_some_and(|token| token.eq_ignore_ascii_case(keyword))
-    }
-
-    fn take(&mut self, keyword: &str) -> bool {
-        let is = self.is(keyword);
-        self.at += usize::from(is);
-        is
-    }
-
-    /// Skips one of these, if it is there.
-    fn skip(&mut self, keywords: &[&str]) {
-        let _ = keywords.iter().any(|keyword| self.take(keyword));
-    }
-
-    fn keyword(&mut self, keyword: &str) -> Result<()> {
-        match self.take(keyword) {
-            true => Ok(()),
-            false => Err(self.expected(keyword)),
-        }
-    }
-
-    /// Returns the error for the next token.
-    fn expected(&self, what: &str) -> PgError {
-        let found = self.token(0).map_or("the end of the statement".to_owned(), |token| format!("`{token}`"));
-        let start = self.tokens.get(self.at).map_or(self.text.len(), |token| token.start);
-        let position = self.text.get(..start).map(|before| before.chars().count() + 1);
-        PgError { position, ..PgError::syntax(format!("expected {what}, found {found}")) }
-    }
-
-    fn end(&self) -> Result<()> {
-        match self.token(0) {
-            None => Ok(()),
-            Some(_) => Err(self.expected("the end of the statement")),
-        }
-    }
-
-    /// Takes a name. Without quotes, it is in lower case.
-    fn name(&mut self) -> Result<String> {
-        let name = match (self.kind(), self.token(0)) {
-            (Some(TokenKind::Word), Some(word)) if !word.starts_with(|c: char| c.is_ascii_digit()) => {
-                word.to_lowercase()
-            }
-            (Some(TokenKind::QuotedName), Some(quoted)) => unquoted(quoted),
-            _ => return Err(self.expected("a name")),
-        };
-        self.at += 1;
-        Ok(name)
-    }
-
-    fn named(&mut self, at: usize, command: fn(String) -> Command) -> Result<Command> {
-        self.at = at;
-        let name = self.name()?;
-        self.end().map(|()| command(name))
-    }
-
-    fn all_or_name(&mut self) -> Result<Option<String>> {
-        let is_all = self.kind() == Some(TokenKind::Word) && self.is("ALL");
-        let name = self.name()?;
-        self.end().map(|()| Some(name).filter(|_| !is_all))
-    }
-
-    /// Takes the name of a setting, which may have a dot or two words.
-    fn setting_name(&mut self) -> Result<String> {
-        if self.is("TIME") && self.upper(1) == "ZONE" {
-            self.at += 2;
-            return Ok("TimeZone".to_owned());
-        }
-        let mut name = self.name()?;
-        while self.take(".") {
-            name = format!("{name}.{}", self.name()?);
-        }
-        Ok(name)
-    }
-
-    /// Takes a text in quotes, a name or a number.
-    fn value(&mut self) -> Result<String> {
-        let sign = match self.token(0) {
-            Some("-") => "-",
-            _ => "",
-        };
-        self.at += usize::from(!sign.is_empty());
-        let value = match (self.kind(), self.token(0)) {
-            (Some(TokenKind::Text), Some(text)) => {
-                literal(text).ok_or_else(|| self.expected("a text in single quotes"))?
-            }
-            (Some(TokenKind::QuotedName), Some(quoted)) => unquoted(quoted),
-            (Some(TokenKind::Word), Some(word)) => word.to_owned(),
-            (Some(TokenKind::Symbol), Some("+")) => {
-                self.at += 1;
-                return self.value();
-            }
-            _ => return Err(self.expected("a value")),
-        };
-        self.at += 1;
-        Ok(format!("{sign}{value}"))
-    }
-
+impl Words<'_> {
     fn set(&mut self) -> Result<Command> {
         self.at = 1;
         let is_local = self.is("LOCAL") && self.upper(1) != "=" && self.upper(1) != "TO";
@@ -424,12 +323,6 @@ impl<'t> Words<'t> {
         self.end().map(|()| command)
     }
 
-    /// Returns the text from the next token to the end.
-    fn rest(&self) -> Result<&'t str> {
-        let start = self.tokens.get(self.at).ok_or_else(|| self.expected("a statement"))?.start;
-        Ok(&self.text[start..])
-    }
-
     fn prepare(&mut self) -> Result<Command> {
         self.at = 1;
         let name = self.name()?;
@@ -525,7 +418,11 @@ impl<'t> Words<'t> {
 
     fn fetch(&mut self, is_move: bool) -> Result<Command> {
         self.at = 1;
-        let number = |words: &mut Self| match words.token(0).and_then(|token| token.parse::<u64>().ok()) {
+        let number = |words: &mut Self| match words
+            .token(0)
+            .and_then(|token| token.parse::<u64>().ok())
+            .filter(|count| *count > 0)
+        {
             Some(count) => {
                 words.at += 1;
                 Some(Count::Rows(count))
@@ -533,17 +430,15 @@ impl<'t> Words<'t> {
             None if words.take("ALL") => Some(Count::All),
             None => None,
         };
-        let backward = ["BACKWARD", "PRIOR", "FIRST", "LAST", "ABSOLUTE", "-"];
-        if backward.iter().any(|word| self.is(word)) && !["FROM", "IN", ""].contains(&self.upper(1).as_str())
-            || backward[..4].iter().any(|word| self.is(word))
-                && ["FROM", "IN"].contains(&self.upper(1).as_str())
-        {
+        // a cursor may have one of these names
+        let others = ["BACKWARD", "PRIOR", "FIRST", "LAST", "ABSOLUTE", "RELATIVE", "-", "0"];
+        if others.iter().any(|word| self.is(word)) && self.token(1).is_some() {
             return Err(PgError::new(
                 "55000",
-                "cursor can only scan forward: fetch NEXT, a number of rows, or ALL",
+                "cursor can only scan forward: fetch NEXT, a number of rows from 1 on, or ALL",
             ));
         }
-        let count = if self.take("FORWARD") || self.take("RELATIVE") {
+        let count = if self.take("FORWARD") {
             number(self).unwrap_or(Count::Rows(1))
         } else if self.take("NEXT") {
             Count::Rows(1)
@@ -556,50 +451,6 @@ impl<'t> Words<'t> {
         Ok(Command::Fetch { cursor, count, is_move })
     }
 }
-
-/// Returns the name inside of quotes.
-fn unquoted(quoted: &str) -> String {
-    let quote = quoted.chars().next().unwrap_or('"');
-    let inner = quoted.strip_prefix(quote).unwrap_or(quoted);
-    let inner = inner.strip_suffix(quote).unwrap_or(inner);
-    inner.replace(&format!("{quote}{quote}"), &quote.to_string())
-}
-
-/// Returns the text of a literal; `None` for one with escapes, and for one without an end.
-fn literal(text: &str) -> Option<String> {
-    if let Some(rest) = text.strip_prefix('$') {
-        let tag = &text[..=rest.find('$')? + 1];
-        return text.strip_prefix(tag)?.strip_suffix(tag).map(str::to_owned);
-    }
-    let (text, has_escapes) = match text.strip_prefix(['E', 'e']) {
-        Some(rest) => (rest, true),
-        None => (text, false),
-    };
-    let inner = text.strip_prefix('\'')?.strip_suffix('\'')?;
-    if !has_escapes {
-        return Some(inner.replace("''", "'"));
-    }
-    let mut out = String::new();
-    let mut characters = inner.chars();
-    while let Some(c) = characters.next() {
-        match c {
-            '\'' => out.push(characters.next()?),
-            '\\' => out.push(match characters.next()? {
-                'n' => '\n',
-                't' => '\t',
-                'r' => '\r',
-                'b' => '\u{8}',
-                'f' => '\u{c}',
-                c if c.is_ascii_alphanumeric() => return None,
-                c => c,
-            }),
-            c => out.push(c),
-        }
-    }
-    Some(out)
-}
-
-mod copy_options;
 
 #[cfg(test)]
 mod tests;

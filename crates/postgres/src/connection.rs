@@ -23,7 +23,7 @@ use crate::output::{self, TransactionStatus};
 use crate::server::ServerState;
 use crate::session::Session;
 use crate::settings::IDLE_TRANSACTION_TIMEOUT;
-use crate::wire::Wire;
+use crate::wire::{OUTPUT_BYTES, Wire};
 
 /// Time in which the last message of a connection that is closed must be taken.
 const LAST_WORD_TIMEOUT: Duration = Duration::from_secs(1);
@@ -83,7 +83,8 @@ impl Connection {
         }
     }
 
-    /// Returns whether replies are owed, or a transaction is open.
+    /// Returns whether replies are owed, or a transaction is open. Such a connection does not make room for others, so it may not
+    /// rest for long.
     fn is_busy(&self) -> bool {
         self.session.transaction.is_open() || self.is_skipping || !self.wire.output.is_empty()
     }
@@ -124,12 +125,12 @@ impl Connection {
                     PgError::protocol("a message did not arrive in time"),
                 ),
                 None => {
-                    let is_open = self.session.transaction.is_open();
+                    let is_busy = self.is_busy();
                     let error = PgError::fatal(
                         code::IDLE_IN_TRANSACTION,
                         "terminating connection due to idle-in-transaction timeout",
                     );
-                    (is_open.then(|| idle_since + idle_limit), error)
+                    (is_busy.then(|| idle_since + idle_limit), error)
                 }
             };
             let late = async {
@@ -178,6 +179,10 @@ impl Connection {
                 if let Err(error) = done {
                     self.fail(&error)?;
                     self.is_skipping = true;
+                }
+                // a client that never sends `Sync` does not make the replies grow
+                if self.wire.output.len() >= OUTPUT_BYTES {
+                    self.wire.flush().await?;
                 }
             }
         }

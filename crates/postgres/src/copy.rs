@@ -2,13 +2,13 @@
 
 use bytes::{BufMut, BytesMut};
 
-use crate::column::Column;
 use crate::command::{CopyFormat, CopyOptions};
-use crate::encode::ColumnEncoder;
 use crate::error::{PgError, Result, code};
 use crate::input::Format;
 use crate::output;
 use crate::portal::OpenRows;
+use crate::values::column::Column;
+use crate::values::encode::ColumnEncoder;
 
 /// Signature, flags and length of the extension at the beginning of the binary format.
 const BINARY_HEADER: &[u8] = b"PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0";

@@ -5,8 +5,8 @@ use bytes::Bytes;
 use crate::command::Command;
 use crate::input::{FirstMessage, Message, SaslStart};
 use crate::lexer;
-use crate::parameters;
-use crate::types::ParameterType;
+use crate::values::parameters;
+use crate::values::types::ParameterType;
 
 /// Does what a connection does with the bytes of one message before the database gets anything: the first byte is its letter.
 pub fn receive(bytes: &[u8]) {

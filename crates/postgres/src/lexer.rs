@@ -26,29 +26,26 @@ pub(crate) struct Token {
 }
 
 /// Returns the tokens of a text, without white space and comments.
-pub(crate) fn tokens(text: &str) -> Vec<Token> {
-    let mut lexer = Lexer { bytes: text.as_bytes(), at: 0 };
-    let mut tokens = Vec::new();
-    while let Some(token) = lexer.next() {
-        tokens.push(token);
-    }
-    tokens
+pub(crate) fn tokens(text: &str) -> impl Iterator<Item = Token> {
+    Lexer { bytes: text.as_bytes(), at: 0 }
 }
 
 /// Returns the places of the statements in a text: what stands between semicolons and has a token.
-pub(crate) fn statements(text: &str) -> Vec<(usize, usize)> {
-    let mut found = Vec::new();
-    let mut range: Option<(usize, usize)> = None;
-    for token in tokens(text) {
-        if token.kind == TokenKind::Symbol && &text[token.start..token.end] == ";" {
-            found.extend(range.take());
-        } else {
-            let (_, end) = range.get_or_insert((token.start, token.end));
-            *end = token.end;
+pub(crate) fn statements(text: &str) -> impl Iterator<Item = (usize, usize)> {
+    let mut tokens = tokens(text);
+    std::iter::from_fn(move || {
+        let mut range: Option<(usize, usize)> = None;
+        for token in tokens.by_ref() {
+            let is_end = token.kind == TokenKind::Symbol && &text[token.start..token.end] == ";";
+            match &mut range {
+                Some(_) if is_end => break,
+                None if is_end => {}
+                Some((_, end)) => *end = token.end,
+                None => range = Some((token.start, token.end)),
+            }
         }
-    }
-    found.extend(range);
-    found
+        range
+    })
 }
 
 struct Lexer<'t> {
@@ -61,7 +58,7 @@ impl Lexer<'_> {
         self.bytes.get(self.at + ahead).copied().unwrap_or(0)
     }
 
-    fn next(&mut self) -> Option<Token> {
+    fn token(&mut self) -> Option<Token> {
         self.skip_space();
         let start = self.at;
         let first = *self.bytes.get(start)?;
@@ -187,6 +184,14 @@ impl Lexer<'_> {
     }
 }
 
+impl Iterator for Lexer<'_> {
+    type Item = Token;
+
+    fn next(&mut self) -> Option<Token> {
+        self.token()
+    }
+}
+
 fn is_name(byte: u8) -> bool {
     byte.is_ascii_alphabetic() || byte == b'_' || byte >= 0x80
 }
@@ -198,7 +203,7 @@ mod tests {
     use super::*;
 
     fn split(text: &str) -> Vec<&str> {
-        statements(text).into_iter().map(|(start, end)| &text[start..end]).collect()
+        statements(text).map(|(start, end)| &text[start..end]).collect()
     }
 
     #[test]
@@ -219,7 +224,7 @@ mod tests {
     #[test]
     fn words_numbers_and_parameters_are_tokens() {
         let text = "FETCH -5 FROM \"a b\" $1 $x 1.5e-3 é";
-        let found: Vec<&str> = tokens(text).iter().map(|token| &text[token.start..token.end]).collect();
+        let found: Vec<&str> = tokens(text).map(|token| &text[token.start..token.end]).collect();
         assert_eq!(found, ["FETCH", "-", "5", "FROM", "\"a b\"", "$1", "$", "x", "1.5e-3", "é"]);
     }
 

@@ -12,11 +12,9 @@
 //! The crate knows neither the language nor the engine behind the database.
 
 mod cancel;
-mod column;
 mod command;
 mod connection;
 mod copy;
-mod encode;
 mod error;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
@@ -25,17 +23,14 @@ mod handshake;
 mod input;
 mod lexer;
 mod login;
-mod numeric;
 mod options;
 mod output;
-mod parameters;
 mod portal;
 mod server;
 mod session;
 mod settings;
 mod statement;
-mod times;
-mod types;
+mod values;
 mod wire;
 
 pub use options::PostgresOptions;

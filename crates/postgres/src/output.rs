@@ -2,9 +2,9 @@
 
 use bytes::{BufMut, BytesMut};
 
-use crate::column::Column;
 use crate::error::{PgError, Result, Severity, code};
 use crate::input::Format;
+use crate::values::column::Column;
 
 /// State of the transaction that each `ReadyForQuery` tells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

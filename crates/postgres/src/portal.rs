@@ -10,12 +10,12 @@ use jiff::tz::TimeZone;
 use parking_lot::Mutex;
 use tidemill_types::Value;
 
-use crate::column::Column;
-use crate::encode::{ColumnEncoder, Style};
 use crate::error::{PgError, Result};
 use crate::input::Format;
 use crate::output::{self, format_at};
 use crate::statement::Prepared;
+use crate::values::column::Column;
+use crate::values::encode::{ColumnEncoder, Style};
 
 /// A statement with its values, and how far its rows were taken.
 pub(crate) struct Portal {

@@ -414,7 +414,7 @@ mod tests {
         assert!(settings.set("nonsense", "1").unwrap().is_some(), "a notice");
         settings.reset("timezone").unwrap();
         assert_eq!(settings.get("timezone").unwrap(), "<+02>-02");
-        assert_eq!(crate::times::offset_seconds(settings.zone(), 0), 7_200);
+        assert_eq!(settings.zone().to_offset(jiff::Timestamp::UNIX_EPOCH).seconds(), 7_200);
         settings.reset_all();
         assert_eq!(settings.get("nonsense").unwrap_err().code, code::NO_SETTING);
         assert_eq!(settings.get("session_authorization").unwrap(), "ana");

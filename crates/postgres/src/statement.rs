@@ -1,8 +1,8 @@
 //! Prepared statements.
 
-use crate::column::Column;
 use crate::command::Command;
-use crate::types::ParameterType;
+use crate::values::column::Column;
+use crate::values::types::ParameterType;
 
 /// A statement that a portal may run.
 #[derive(Debug)]

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use arrow::datatypes::DataType;
 use datafusion::common::ScalarValue;
-use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::logical_expr::{Expr, LogicalPlan};
 use tidemill_types::{Error, Result, Value};
 
@@ -40,9 +40,16 @@ impl ParameterTypes {
         Ok(Self(numbered.into_values().collect()))
     }
 
-    /// Returns the types, `None` where the context does not tell.
-    pub fn into_types(self) -> Vec<Option<DataType>> {
-        self.0
+    /// Returns the types for clients that send values in them: also that of `$1` in `CAST($1 AS t)`, whose values may have another
+    /// type, as the cast takes them.
+    ///
+    /// Errors: those of [`Self::of`].
+    pub fn described(plan: &LogicalPlan) -> Result<Vec<Option<DataType>>> {
+        let Self(types) = Self::of(plan)?;
+        let casts = types_of_casts(plan);
+        let types =
+            (1..).zip(types).map(|(number, ty)| ty.or_else(|| casts.get(&format!("${number}")).cloned()));
+        Ok(types.collect())
     }
 
     /// Returns the number of parameters.
@@ -84,6 +91,30 @@ fn parameters_of_limits(plan: &LogicalPlan) -> BTreeSet<String> {
             }
         }
         Ok(TreeNodeRecursion::Continue)
+    });
+    found
+}
+
+/// Returns the types to which parameters are cast, by name.
+fn types_of_casts(plan: &LogicalPlan) -> BTreeMap<String, DataType> {
+    let mut found = BTreeMap::new();
+    // the closures do not fail
+    let _ = plan.apply_with_subqueries(|node| {
+        node.apply_expressions(|expression| {
+            expression.apply(|inner| {
+                let cast = match inner {
+                    Expr::Cast(cast) => Some((&cast.expr, &cast.field)),
+                    Expr::TryCast(cast) => Some((&cast.expr, &cast.field)),
+                    _ => None,
+                };
+                if let Some((inner, field)) = cast
+                    && let Expr::Placeholder(placeholder) = inner.as_ref()
+                {
+                    found.insert(placeholder.id.clone(), field.data_type().clone());
+                }
+                Ok(TreeNodeRecursion::Continue)
+            })
+        })
     });
     found
 }

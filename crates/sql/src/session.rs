@@ -204,7 +204,7 @@ impl Sql {
 
     async fn described(&self, request: QueryRequest) -> Result<Description> {
         let description = |_: &Shared, planned: LogicalQuery| {
-            let parameters = ParameterTypes::of(&planned.plan)?.into_types();
+            let parameters = ParameterTypes::described(&planned.plan)?;
             Ok(Description { parameters, columns: planned.plan.schema().inner().clone() })
         };
         self.planned(&request, description).await

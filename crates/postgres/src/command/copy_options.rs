@@ -1,6 +1,7 @@
 //! `COPY (query) TO STDOUT` and `COPY table (columns) TO STDOUT`, with both spellings of their options.
 
-use super::{CopyFormat, CopyOptions, CopyOut, Words};
+use super::words::Words;
+use super::{CopyFormat, CopyOptions, CopyOut};
 use crate::error::{PgError, Result, code};
 use crate::lexer::TokenKind;
 

@@ -1,5 +1,6 @@
 use proptest::prelude::*;
 
+use super::words::literal;
 use super::*;
 
 fn parse(text: &str) -> Command {
@@ -84,4 +85,11 @@ proptest! {
     ) {
         let _ = Command::parse(&format!("{verb} {rest}"));
     }
+}
+
+#[test]
+fn long_statements_are_refused_before_they_are_taken_apart() {
+    let brackets = "(".repeat(COMMAND_BYTES_MAX);
+    assert_eq!(parse(&format!("SELECT {brackets}")), Command::Query("SELECT"));
+    assert_eq!(Command::parse(&format!("SET a = {brackets}")).unwrap_err().code, code::TOO_LARGE);
 }

@@ -11,7 +11,6 @@ use tokio::time::{Instant, sleep_until};
 
 use super::Connection;
 use super::prepare::show_columns;
-use crate::column::Column;
 use crate::command::{Command, CopyOut, Count};
 use crate::copy::CopyWriter;
 use crate::error::{PgError, Result, code};
@@ -23,6 +22,7 @@ use crate::server::PROTOCOL;
 use crate::session::outside;
 use crate::settings::STATEMENT_TIMEOUT;
 use crate::statement::Prepared;
+use crate::values::column::Column;
 use crate::wire::OUTPUT_BYTES;
 
 /// End of an execution.
@@ -42,16 +42,18 @@ impl Connection {
     pub(super) async fn simple_query(&mut self, text: &str) -> Result<()> {
         self.session.remove_portal("");
         self.session.remove_statement("");
-        let statements = lexer::statements(text);
-        if statements.is_empty() {
+        let mut statements = lexer::statements(text).peekable();
+        if statements.peek().is_none() {
             output::empty(&mut self.wire.output, b'I');
         }
-        let is_alone = statements.len() == 1;
-        for (start, end) in statements {
+        let mut is_alone = true;
+        while let Some((start, end)) = statements.next() {
+            is_alone &= statements.peek().is_none();
             if let Err(error) = self.simple_statement(&text[start..end], is_alone).await {
                 self.fail(&error.moved(&text[..start]))?;
                 break;
             }
+            self.flush_rows().await?;
         }
         self.session.close_portals();
         self.ready().await

@@ -7,8 +7,8 @@ use super::execute::Reply;
 use crate::error::{PgError, Result, code};
 use crate::input::{Bind, Format, Message, Target};
 use crate::output;
-use crate::parameters;
 use crate::portal::Portal;
+use crate::values::parameters;
 
 impl Connection {
     /// Answers a message of the extended protocol.

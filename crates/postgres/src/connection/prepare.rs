@@ -6,15 +6,15 @@ use tidemill_database::QueryRequest;
 use tidemill_types::Value;
 
 use super::Connection;
-use crate::column::Column;
 use crate::command::{Argument, Command};
 use crate::error::{PgError, Result};
 use crate::lexer::{self, TokenKind};
-use crate::parameters;
 use crate::portal::Portal;
 use crate::server::PROTOCOL;
 use crate::statement::Prepared;
-use crate::types::{ParameterType, PgType};
+use crate::values::column::Column;
+use crate::values::parameters;
+use crate::values::types::{ParameterType, PgType};
 
 impl Connection {
     /// Prepares a text of one statement, whose client has named the types of the first parameters; 0 for one that it does not
@@ -22,11 +22,11 @@ impl Connection {
     ///
     /// Errors: those in the text; there is more than one statement.
     pub(super) async fn prepare(&self, text: &str, types: &[u32]) -> Result<Prepared> {
-        let statements = lexer::statements(text);
-        if statements.len() > 1 {
+        let mut statements = lexer::statements(text);
+        let (start, end) = statements.next().unwrap_or((0, 0));
+        if statements.next().is_some() {
             return Err(PgError::syntax("cannot insert multiple commands into a prepared statement"));
         }
-        let (start, end) = statements.first().copied().unwrap_or((0, 0));
         let own = &text[start..end];
         let command = Command::parse(own).map_err(|error| error.moved(&text[..start]))?;
         self.session.transaction.check(&command)?;
@@ -59,8 +59,7 @@ impl Connection {
                 Ok(Prepared::new(text, command, columns))
             }
             _ => {
-                let tokens = lexer::tokens(text);
-                let has_parameters = tokens.iter().any(|token| token.kind == TokenKind::Parameter);
+                let has_parameters = lexer::tokens(text).any(|token| token.kind == TokenKind::Parameter);
                 if has_parameters && !matches!(command, Command::Prepare { .. }) {
                     return Err(PgError::not_supported(
                         "this statement takes no parameters: write the values into its text",

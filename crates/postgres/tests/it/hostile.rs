@@ -132,3 +132,35 @@ async fn large_messages_share_their_memory() {
     );
     is_served(&server).await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn replies_that_are_not_asked_for_do_not_pile_up() {
+    let options =
+        PostgresOptions { transfer_timeout: Duration::from_millis(200), ..PostgresOptions::default() };
+    let server = Server::start(options).await;
+    let mut raw = Raw::session(server.address).await;
+    raw.send(&message('P', b"s\0SELECT types\0\0\0")).await;
+    // far more than the buffers of the system, without `Sync`, and without a look at the replies
+    let describes = message('D', b"Ss\0").repeat(1_000);
+    let sent = async {
+        for _ in 0..1_000 {
+            if raw.stream.write_all(&describes).await.is_err() {
+                return false;
+            }
+        }
+        true
+    };
+    assert!(!sent.await, "the server has taken all messages, and holds their replies");
+    is_served(&server).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_never_ends_its_pipeline_is_closed() {
+    let options =
+        PostgresOptions { idle_transaction_timeout: Duration::from_millis(50), ..PostgresOptions::default() };
+    let server = Server::start(options).await;
+    let mut raw = Raw::session(server.address).await;
+    raw.send(&message('P', b"\0SELECT rows 1\0\0\0")).await;
+    let replies: Vec<String> = raw.until_ready().await.iter().map(show).collect();
+    assert!(replies.len() == 2 && replies[1].starts_with("Error FATAL 25P03"), "{replies:?}");
+}

@@ -148,3 +148,18 @@ async fn wrong_values_are_refused() {
         }
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn types_of_parameters_are_described_where_their_place_tells() {
+    let (_fixture, sql) = fixture::sql(State::Both, fixture::options()).await;
+    let text = "select $1, $2::bigint + 1, cast($3 as double) from TakeOffEvent where carrier = $4 and distance > $5 limit $6";
+    let request = QueryRequest::new(text, "test", Principal::system());
+    let described = sql.describe_request(request).await.unwrap();
+    let types: Vec<String> = described
+        .parameters
+        .iter()
+        .map(|ty| ty.as_ref().map_or("?".to_owned(), ToString::to_string))
+        .collect();
+    assert_eq!(types, ["?", "Int64", "Float64", "Utf8", "Float64", "Int64"]);
+    assert_eq!(described.columns.fields().len(), 3);
+}

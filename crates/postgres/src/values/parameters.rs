@@ -13,9 +13,9 @@ use tidemill_types::{Timestamp, Value};
 
 use crate::error::{PgError, Result, code};
 use crate::input::Format;
-use crate::numeric;
-use crate::times::{DAY_MICROS, Day, EPOCH_DAYS, EPOCH_MICROS, SECOND_MICROS};
-use crate::types::{JSONB, OID, ParameterType, Scalar};
+use crate::values::numeric;
+use crate::values::times::{DAY_MICROS, Day, EPOCH_DAYS, EPOCH_MICROS, SECOND_MICROS};
+use crate::values::types::{JSONB, OID, ParameterType, Scalar};
 
 /// Reads the value of parameter `number`, from 1; a text without a zone is an instant in `zone`.
 ///

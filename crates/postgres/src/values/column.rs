@@ -3,7 +3,7 @@
 use arrow_schema::{DataType, Field, Schema};
 
 use crate::error::{PgError, Result, code};
-use crate::types::PgType;
+use crate::values::types::PgType;
 
 /// Maximum columns of a result: their number has two bytes, and drivers take it as signed.
 const COLUMNS_MAX: usize = 32_767;

@@ -5,7 +5,7 @@ use std::io::Write;
 use arrow_buffer::IntervalMonthDayNano;
 use jiff::tz::TimeZone;
 
-use crate::times::{DAY_MICROS, Day, SECOND_MICROS, offset_seconds};
+use crate::values::times::{DAY_MICROS, Day, SECOND_MICROS, offset_seconds};
 
 /// Appends formatted text. A vector takes all that is written.
 macro_rules! put {

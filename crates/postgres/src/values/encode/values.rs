@@ -20,9 +20,9 @@ use jiff::tz::TimeZone;
 
 use super::{floats, json, text, with_length};
 use crate::error::{PgError, Result, code};
-use crate::numeric;
-use crate::times::{EPOCH_DAYS, EPOCH_MICROS};
-use crate::types::Scalar;
+use crate::values::numeric;
+use crate::values::times::{EPOCH_DAYS, EPOCH_MICROS};
+use crate::values::types::Scalar;
 
 /// Values that are not lists.
 pub(super) enum Values {

@@ -13,8 +13,8 @@ use tidemill_types::Value;
 
 use super::{ColumnEncoder, Style};
 use crate::input::Format;
-use crate::parameters;
-use crate::types::{ParameterType, PgType};
+use crate::values::parameters;
+use crate::values::types::{ParameterType, PgType};
 
 /// Returns the value of the first row in a format, without its length.
 fn encoded(array: &ArrayRef, format: Format, zone: &TimeZone) -> Bytes {

@@ -19,7 +19,7 @@ use jiff::tz::TimeZone;
 
 use crate::error::{PgError, Result, code};
 use crate::input::Format;
-use crate::types::PgType;
+use crate::values::types::PgType;
 use values::{ListValues, Values};
 
 /// How values become bytes: their format, and the zone of instants as text.
