@@ -24,6 +24,8 @@ pub(crate) enum Command {
     Reset(Option<String>),
     /// `None` for all.
     Show(Option<String>),
+    /// `SELECT pg_advisory_unlock_all()`, which pools send to clean a session up. It has no locks.
+    UnlockAll,
     DiscardAll,
     /// A statement without effect here, such as `UNLISTEN`, and its tag.
     Nothing(&'static str),
@@ -110,11 +112,22 @@ const TRANSACTIONS: &str =
 /// Maximum bytes of a statement that is taken apart; a token takes more memory than most of its characters.
 const COMMAND_BYTES_MAX: usize = 1 << 20;
 
+/// Name of the function, which is that of its column.
+pub(crate) const UNLOCK_ALL: &str = "pg_advisory_unlock_all";
+/// Bytes above which a statement is more than a call of that function.
+const UNLOCK_ALL_BYTES_MAX: usize = 100;
+
 impl Command {
     /// Understands a statement.
     ///
     /// Errors: one that the front end answers is malformed, or asks for what it has not.
     pub fn parse(text: &str) -> Result<Self> {
+        if text.len() <= UNLOCK_ALL_BYTES_MAX {
+            let words = tokens(text).map(|token| text[token.start..token.end].to_ascii_lowercase());
+            if words.eq(["select", UNLOCK_ALL, "(", ")"]) {
+                return Ok(Self::UnlockAll);
+            }
+        }
         let first = tokens(text)
             .next()
             .map_or(String::new(), |token| text[token.start..token.end].to_ascii_uppercase());

@@ -163,12 +163,17 @@ impl PgError {
 
 /// Returns the code of an error of the database, from its kind and, where a kind has several causes, its message.
 fn state(kind: ErrorKind, message: &str) -> &'static str {
+    // what follows may name objects of any kind
+    let missing = message.strip_prefix("there is no ").and_then(|rest| rest.split_whitespace().next());
     let cause = || CAUSES.iter().find(|(phrase, _)| message.contains(phrase)).map(|(_, code)| *code);
     match kind {
-        ErrorKind::NotFound if message.contains("function") => "42883",
-        ErrorKind::NotFound if message.contains("column") || message.contains("field") => "42703",
-        ErrorKind::NotFound if message.contains("statement") => code::NO_STATEMENT,
-        ErrorKind::NotFound => "42P01",
+        ErrorKind::NotFound => match missing {
+            Some("function") => "42883",
+            Some("column" | "field") => "42703",
+            Some("catalog") => code::NO_DATABASE,
+            _ if message.starts_with("no statement") => "42704",
+            _ => "42P01",
+        },
         ErrorKind::Invalid => cause().unwrap_or("42000"),
         ErrorKind::Conflict if message.contains("cancelled") => code::CANCELLED,
         ErrorKind::Conflict => "40001",
@@ -236,5 +241,7 @@ mod tests {
             assert_eq!(state(kind, "").len(), 5, "{kind:?}");
         }
         assert!(CAUSES.iter().all(|(_, code)| code.len() == 5));
+        let known = "there is no table `functions`. Known: system.statements";
+        assert_eq!(state(ErrorKind::NotFound, known), "42P01");
     }
 }

@@ -26,6 +26,8 @@ enum Rule {
     Number,
     Zone,
     DateStyle,
+    /// Name of UTF-8 with any punctuation: drivers send it as `'utf-8'`.
+    Encoding,
     /// Any text.
     Any,
 }
@@ -56,7 +58,7 @@ const ISOLATION_LEVELS: &[&str] = &["read committed", "read uncommitted"];
 const KNOWN: [Known; 37] = [
     reported("application_name", "", Rule::Any),
     known("bytea_output", "hex", Rule::OneOf(&["hex"])),
-    reported("client_encoding", "UTF8", Rule::OneOf(&["UTF8", "utf8", "utf-8", "unicode"])),
+    reported("client_encoding", "UTF8", Rule::Encoding),
     known("client_min_messages", "notice", Rule::Any),
     reported("DateStyle", "ISO, MDY", Rule::DateStyle),
     known("default_transaction_deferrable", "off", Rule::Switch),
@@ -214,6 +216,14 @@ impl Settings {
             }
             Rule::DateStyle => {
                 date_style(value).ok_or_else(|| invalid("ISO, with or without MDY, DMY or YMD"))?
+            }
+            Rule::Encoding => {
+                let name =
+                    value.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_lowercase();
+                match ["utf8", "unicode"].contains(&name.as_str()) {
+                    true => "UTF8".to_owned(),
+                    false => return Err(invalid("UTF8")),
+                }
             }
             Rule::Any => value.to_owned(),
         };
@@ -384,7 +394,8 @@ mod tests {
             ("TimeZone", "-3.5", "<-03:30>+03:30"),
             ("TimeZone", "<-03:30>+03:30", "<-03:30>+03:30"),
             ("datestyle", "iso, dmy", "ISO, DMY"),
-            ("client_encoding", "utf-8", "UTF8"),
+            ("client_encoding", "'utf-8'", "UTF8"),
+            ("client_encoding", "UNICODE", "UTF8"),
             ("default_transaction_isolation", "READ UNCOMMITTED", "read uncommitted"),
             ("my.own", "x", "x"),
         ] {

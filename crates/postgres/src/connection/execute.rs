@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::Connection;
 use super::prepare::show_columns;
-use crate::command::{Command, CopyOut, Count};
+use crate::command::{Command, CopyOut, Count, UNLOCK_ALL};
 use crate::copy::CopyWriter;
 use crate::error::{PgError, Result, code};
 use crate::input::Format;
@@ -133,6 +133,13 @@ impl Connection {
                 }
                 self.run_rows(portal, rows_max, is_simple, "SHOW").await
             }
+            Command::UnlockAll => {
+                if let PortalRows::NotStarted = portal.rows {
+                    let columns = vec![Column::text(UNLOCK_ALL)];
+                    portal.rows = self.open_texts(columns, vec![vec![String::new()]], portal)?;
+                }
+                self.run_rows(portal, rows_max, is_simple, "SELECT").await
+            }
             Command::Change(verb) => {
                 if !matches!(portal.rows, PortalRows::NotStarted) {
                     return Err(PgError::new(
@@ -212,20 +219,29 @@ impl Connection {
 
     fn open_show(&self, name: Option<&str>, portal: &Portal) -> Result<PortalRows> {
         let settings = &self.session.settings;
-        let texts = |texts: Vec<String>| Arc::new(StringArray::from(texts)) as ArrayRef;
-        let columns = show_columns(name);
         let values = match name {
-            Some(name) => vec![texts(vec![settings.get(name)?])],
+            Some(name) => vec![vec![settings.get(name)?]],
             None => {
                 let (names, values): (Vec<_>, Vec<_>) = settings.all().into_iter().unzip();
                 let descriptions = vec![String::new(); names.len()];
-                vec![texts(names), texts(values), texts(descriptions)]
+                vec![names, values, descriptions]
             }
         };
-        let batch = RecordBatch::try_from_iter(columns.iter().map(|column| column.name.as_str()).zip(values));
+        self.open_texts(show_columns(name), values, portal)
+    }
+
+    /// Returns rows of texts, whose values are given by column.
+    fn open_texts(
+        &self,
+        columns: Vec<Column>,
+        values: Vec<Vec<String>>,
+        portal: &Portal,
+    ) -> Result<PortalRows> {
+        let arrays = values.into_iter().map(|texts| Arc::new(StringArray::from(texts)) as ArrayRef);
+        let batch = RecordBatch::try_from_iter(columns.iter().map(|column| column.name.as_str()).zip(arrays));
         let batch = batch.map_err(|e| PgError::new(code::INTERNAL, e.to_string()))?;
         let batches = futures::stream::iter([Ok(batch)]).boxed();
-        let zone = settings.zone().clone();
+        let zone = self.session.settings.zone().clone();
         let rows = OpenRows::new(columns.into(), portal.formats.clone(), zone, batches, "");
         Ok(PortalRows::Open(Box::new(rows)))
     }

@@ -6,7 +6,7 @@ use tidemill_database::QueryRequest;
 use tidemill_types::Value;
 
 use super::Connection;
-use crate::command::{Argument, Command};
+use crate::command::{Argument, Command, UNLOCK_ALL};
 use crate::error::{PgError, Result};
 use crate::lexer::{self, TokenKind};
 use crate::portal::Portal;
@@ -14,7 +14,7 @@ use crate::server::PROTOCOL;
 use crate::statement::Prepared;
 use crate::values::column::Column;
 use crate::values::parameters;
-use crate::values::types::{ParameterType, PgType};
+use crate::values::types::ParameterType;
 
 impl Connection {
     /// Prepares a text of one statement, whose client has named the types of the first parameters; 0 for one that it does not
@@ -50,6 +50,7 @@ impl Connection {
                 let columns = show_columns(name.as_deref());
                 Ok(Prepared::new(text, command, Some(columns)))
             }
+            Command::UnlockAll => Ok(Prepared::new(text, command, Some(vec![Column::text(UNLOCK_ALL)]))),
             Command::Fetch { cursor, is_move: false, .. } => {
                 let columns = self.session.portal(cursor)?.statement.columns.clone();
                 Ok(Prepared::new(text, command, columns))
@@ -143,9 +144,8 @@ impl Connection {
 
 /// Returns the columns of `SHOW`.
 pub(super) fn show_columns(name: Option<&str>) -> Vec<Column> {
-    let column = |name: &str| Column { name: name.to_owned(), ty: PgType::TEXT, modifier: -1 };
     match name {
-        Some(name) => vec![column(&name.to_lowercase())],
-        None => ["name", "setting", "description"].map(column).into(),
+        Some(name) => vec![Column::text(&name.to_lowercase())],
+        None => ["name", "setting", "description"].map(Column::text).into(),
     }
 }

@@ -18,6 +18,11 @@ pub(crate) struct Column {
 }
 
 impl Column {
+    /// Creates a column of texts.
+    pub fn text(name: &str) -> Self {
+        Self { name: name.to_owned(), ty: PgType::TEXT, modifier: -1 }
+    }
+
     pub fn new(field: &Field) -> Self {
         let ty = PgType::of(field.data_type());
         let modifier = match field.data_type() {
