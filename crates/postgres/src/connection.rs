@@ -176,12 +176,13 @@ impl Connection {
             Message::Password => return Err(PgError::protocol("the login is over")),
             other => {
                 let done = self.extended(other).await;
-                if let Err(error) = done {
-                    self.fail(&error)?;
+                if let Err(error) = &done {
+                    self.fail(error)?;
                     self.is_skipping = true;
                 }
-                // a client that never sends `Sync` does not make the replies grow
-                if self.wire.output.len() >= OUTPUT_BYTES {
+                // A client that asks for replies by `Flush`, which is skipped now, sends `Sync` when it has the error. One that
+                // never sends `Sync` does not make the replies grow.
+                if done.is_err() || self.wire.output.len() >= OUTPUT_BYTES {
                     self.wire.flush().await?;
                 }
             }

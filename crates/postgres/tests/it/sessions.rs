@@ -145,3 +145,18 @@ async fn versions_and_options_are_negotiated() {
     gss.send(&startup(0, &[("user", "ana")])).await;
     assert_eq!(shown(&gss.until_ready().await).last().unwrap(), "ReadyForQuery I");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn replies_come_with_flush_and_errors_at_once() {
+    let server = Server::start(PostgresOptions::default()).await;
+    let mut session = Raw::session(server.address).await;
+    session.send(&message('P', b"\0SELECT rows 1\0\0\0")).await;
+    session.send(&message('H', b"")).await;
+    assert_eq!(show(&session.reply().await.unwrap()), "ParseComplete");
+    // asyncpg waits for the error before it sends `Sync`
+    session.send(&message('P', b"\0SELECT missing\0\0\0")).await;
+    session.send(&message('H', b"")).await;
+    assert!(show(&session.reply().await.unwrap()).starts_with("Error ERROR 42P01"));
+    session.send(&message('S', b"")).await;
+    assert_eq!(shown(&session.until_ready().await), ["ReadyForQuery I"]);
+}
