@@ -171,6 +171,7 @@ fn state(kind: ErrorKind, message: &str) -> &'static str {
             Some("function") => "42883",
             Some("column" | "field") => "42703",
             Some("catalog") => code::NO_DATABASE,
+            Some("schema") => "3F000",
             _ if message.starts_with("no statement") => "42704",
             _ => "42P01",
         },
