@@ -299,7 +299,7 @@ impl Words<'_> {
         Ok(Command::Show(Some(name).filter(|name| name != "all")))
     }
 
-    /// Takes the modes of a transaction, all of which must be what a transaction has anyway.
+    /// Takes the modes of a transaction, and each has to be one that a transaction has anyway.
     fn transaction_modes(&mut self) -> Result<()> {
         while self.token(0).is_some() {
             if self.take("ISOLATION") {

@@ -20,9 +20,9 @@ use crate::error::{PgError, Result, code};
 use crate::handshake::Started;
 use crate::input::Message;
 use crate::output::{self, TransactionStatus};
-use crate::server::ServerState;
 use crate::session::Session;
 use crate::settings::IDLE_TRANSACTION_TIMEOUT;
+use crate::shared::ServerState;
 use crate::wire::{OUTPUT_BYTES, Wire};
 
 /// Time in which the last message of a connection that is closed must be taken.

@@ -108,7 +108,7 @@ impl CopyWriter {
         Ok(())
     }
 
-    /// Appends a value, which is null if there is none, behind the delimiter.
+    /// Appends a value, null if it is missing, behind the delimiter.
     fn put_value(&self, at: usize, value: Option<&[u8]>, is_quoted: bool, out: &mut BytesMut) {
         let CopyOptions { format, delimiter, null, quote, escape, .. } = &self.options;
         if at > 0 {

@@ -14,15 +14,15 @@ use crate::error::{PgError, Result, code};
 use crate::input::{FirstMessage, SaslStart};
 use crate::login::{BOUND, Credentials, PLAIN};
 use crate::output::{self, TransactionStatus};
-use crate::server::ServerState;
 use crate::settings::Settings;
+use crate::shared::ServerState;
 use crate::wire::{Wire, read_first};
 
 /// Maximum bytes of a message before the login, as PostgreSQL has it.
 const LOGIN_MESSAGE_BYTES_MAX: usize = 10_000;
 /// Newest version 3.x of the protocol that is spoken.
 const MINOR_VERSION_MAX: u16 = 2;
-/// Databases that clients connect to when they are told none: the tools' own, and ours.
+/// Databases that clients connect to without a name of their own: the tools' own, and ours.
 const DATABASES: [&str; 3] = ["tidemill", "postgres", "template1"];
 
 const AUTHENTICATED: u32 = 0;
@@ -40,7 +40,7 @@ pub(crate) struct Started {
     pub key: CancelKey,
 }
 
-/// What a client asks for in its first message.
+/// First message of a client that begins a session.
 struct Request {
     minor_version: u16,
     user: String,
@@ -50,7 +50,7 @@ struct Request {
     unknown_options: Vec<String>,
 }
 
-/// Begins the session of a client. Returns `None` if there is none: it has only cancelled the statement of another session, was refused, or has
+/// Begins the session of a client. Returns `None` without a session: it has only cancelled the statement of another session, was refused, or has
 /// gone.
 pub(crate) async fn start(connection: Connection, shared: &Arc<ServerState>) -> Option<Started> {
     let limit = shared.options.login_timeout;

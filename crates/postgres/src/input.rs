@@ -91,7 +91,7 @@ pub(crate) struct Bind {
 impl FirstMessage {
     /// Decodes the content behind the length.
     ///
-    /// Errors: it is none of these messages.
+    /// Errors: it is another message.
     pub fn decode(content: Bytes) -> Result<Self> {
         let mut input = Input(content);
         match input.u32()? {

@@ -7,7 +7,7 @@
 //!
 //! A connection is a task that reads one message after the other. [`mod@self`]'s `input` decodes them and `output` encodes the replies,
 //! both without a socket; `command` tells the statements that the front end answers from those of the database; `portal` has
-//! the rows of a statement, of which a client may take a few at a time; `encode` writes columns as text or in the binary format.
+//! the rows of a statement, which a client may take a few at a time; `encode` writes columns as text or in the binary format.
 //!
 //! The crate knows neither the language nor the engine behind the database.
 
@@ -29,6 +29,7 @@ mod portal;
 mod server;
 mod session;
 mod settings;
+mod shared;
 mod statement;
 mod values;
 mod wire;

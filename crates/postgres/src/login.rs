@@ -1,5 +1,5 @@
 //! Logins by SCRAM-SHA-256 (RFC 5802, RFC 7677): the client proves that it knows the password without sending it. Over TLS, it may
-//! bind the proof to the certificate of the server, so that nobody in between can pass it on.
+//! bind the proof to the certificate of the server, so that a server in between cannot pass it on.
 
 use std::sync::Arc;
 
@@ -32,7 +32,7 @@ pub(crate) struct Login {
     nonce: String,
     /// The messages so far, which both sides sign.
     signed: String,
-    /// What the client has to repeat: how it has begun, and the hash of the certificate if it has bound the login.
+    /// Bytes that the client has to repeat: the beginning of its first message, and the hash of the certificate if it has bound the login.
     binding: Vec<u8>,
 }
 

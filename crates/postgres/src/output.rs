@@ -172,7 +172,7 @@ pub(crate) fn negotiate_version(out: &mut BytesMut, minor_version: u16, options:
     });
 }
 
-/// Returns a number of columns or parameters, of which there are at most 65,535: a statement with more is refused.
+/// Returns a number of columns or parameters, at most 65,535: a statement with more is refused.
 fn count(count: usize) -> u16 {
     u16::try_from(count).unwrap_or(u16::MAX)
 }

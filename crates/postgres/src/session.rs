@@ -130,7 +130,7 @@ impl Session {
 
     /// Returns a prepared statement.
     ///
-    /// Errors: there is none of that name.
+    /// Errors: the name is unknown.
     pub fn statement(&self, name: &str) -> Result<Arc<Prepared>> {
         self.statements.get(name).cloned().ok_or_else(|| match name {
             "" => PgError::new(code::NO_STATEMENT, "unnamed prepared statement does not exist"),
@@ -181,7 +181,7 @@ impl Session {
 
     /// Takes a portal out, while it runs.
     ///
-    /// Errors: there is none of that name.
+    /// Errors: the name is unknown.
     pub fn take_portal(&mut self, name: &str) -> Result<Portal> {
         self.portals.remove(name).ok_or_else(|| no_portal(name))
     }

@@ -37,7 +37,7 @@ struct Known {
     name: &'static str,
     default: &'static str,
     rule: Rule,
-    /// True if clients are told its value at the login and when it changes.
+    /// True if clients get its value at the login and when it changes.
     is_reported: bool,
 }
 
@@ -158,7 +158,7 @@ impl Settings {
         known.chain(others.map(|(name, value)| (name.clone(), value.clone()))).collect()
     }
 
-    /// Returns the values that clients are told.
+    /// Returns the values that clients get.
     pub fn reported(&self) -> Vec<(&'static str, String)> {
         let values = KNOWN.iter().filter(|known| known.is_reported).map(|known| {
             (known.name, self.values.get(known.name).map_or(known.default, String::as_str).to_owned())

@@ -18,9 +18,9 @@ use crate::input::Format;
 use crate::lexer;
 use crate::output;
 use crate::portal::{OpenRows, Portal, PortalRows};
-use crate::server::PROTOCOL;
 use crate::session::outside;
 use crate::settings::STATEMENT_TIMEOUT;
+use crate::shared::PROTOCOL;
 use crate::statement::Prepared;
 use crate::values::column::Column;
 use crate::wire::OUTPUT_BYTES;
@@ -84,7 +84,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Runs a portal until its rows, or `rows_max` of them, are sent. With `is_simple`, the columns are told before.
+    /// Runs a portal until its rows, or `rows_max` of them, are sent. With `is_simple`, the columns are sent before.
     ///
     /// Errors: the statement has failed, was cancelled, or has taken too long.
     pub(super) async fn execute(

@@ -10,7 +10,7 @@ use crate::command::{Argument, Command, UNLOCK_ALL};
 use crate::error::{PgError, Result};
 use crate::lexer::{self, TokenKind};
 use crate::portal::Portal;
-use crate::server::PROTOCOL;
+use crate::shared::PROTOCOL;
 use crate::statement::Prepared;
 use crate::values::column::Column;
 use crate::values::parameters;
@@ -119,7 +119,7 @@ impl Connection {
 
     /// Returns a portal of the statement that `EXECUTE` names.
     ///
-    /// Errors: there is none, or the arguments are not values of its parameters.
+    /// Errors: the name is unknown, or the arguments are not values of its parameters.
     pub(super) fn bind_named(&self, name: &str, arguments: &[Argument], portal: &Portal) -> Result<Portal> {
         let statement: Arc<Prepared> = self.session.statement(name)?;
         let (expected, found) = (statement.parameters.len(), arguments.len());

@@ -44,7 +44,7 @@ pub(crate) fn decode(
 
 /// Reads a text as a value of a type.
 ///
-/// Errors: it is none.
+/// Errors: it cannot be one.
 pub(crate) fn of_text(text: &str, ty: Scalar, zone: &TimeZone) -> Result<Value<'static>> {
     let invalid = || {
         let shown: String = text.chars().take(100).collect();

@@ -185,7 +185,7 @@ impl ParameterType {
         Self::of_oid(ty.oid())
     }
 
-    /// Returns the type with this name in `PREPARE` or a cast; `None` if there is none.
+    /// Returns the type with this name in `PREPARE` or a cast; `None` for an unknown one.
     pub fn of_name(name: &str) -> Option<Self> {
         let name = name.to_ascii_lowercase();
         let name = match name.as_str() {

@@ -22,7 +22,7 @@ use crate::input::Format;
 use crate::values::types::PgType;
 use values::{ListValues, Values};
 
-/// How values become bytes: their format, and the zone of instants as text.
+/// Form of values as bytes: their format, and the zone of instants as text.
 #[derive(Debug, Clone)]
 pub(crate) struct Style {
     pub format: Format,
