@@ -55,6 +55,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ),
     ("server", &["types", "access", "gateway", "docs", "rules", "engine", "database"]),
     ("mongo", &["types", "access", "gateway", "log", "script", "docs", "engine"]),
+    ("postgres", &["types", "access", "gateway", "database"]),
     (
         "tidemill",
         &[
@@ -78,6 +79,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "engine",
             "server",
             "mongo",
+            "postgres",
         ],
     ),
 ];
@@ -101,6 +103,7 @@ const LIGHT: &[&str] = &[
     "script",
     "database",
     "flow",
+    "postgres",
 ];
 const HEAVY: &[&str] = &["datafusion", "deltalake-core", "parquet", "axum"];
 

@@ -13,7 +13,7 @@ mod format;
 mod statement;
 
 use arrow_array::RecordBatch;
-use arrow_schema::SchemaRef;
+use arrow_schema::{DataType, SchemaRef};
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
@@ -30,7 +30,7 @@ pub struct QueryRequest {
     pub text: String,
     /// Values of `$1`, `$2`, … in the text.
     pub parameters: Vec<Value<'static>>,
-    /// Sender, as `system.statements` names it: `http`, `program`, `rules`.
+    /// Sender, as `system.statements` names it: `http`, `postgres`, `program`, `rules`.
     pub origin: &'static str,
     /// Caller. The statement reads tables that the caller may read; others do not exist for it.
     pub principal: Principal,
@@ -65,6 +65,15 @@ pub enum MissingFields {
     Null,
 }
 
+/// A statement as its text tells, before it runs.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Description {
+    /// Types of `$1`, `$2`, …; `None` where their place does not tell.
+    pub parameters: Vec<Option<DataType>>,
+    /// Columns of its rows. One whose type depends on that of a parameter that is not known has the type `Null`.
+    pub columns: SchemaRef,
+}
+
 /// Rows of a statement. Dropping the stream cancels the statement.
 pub struct BatchReply {
     /// Columns of every batch.
@@ -88,10 +97,10 @@ pub trait Database: Send + Sync + 'static {
     /// Errors: as [`Self::query`].
     fn query_text(&self, request: QueryRequest, format: Format) -> BoxFuture<'static, Result<TextStream>>;
 
-    /// Returns the columns of a statement without running it.
+    /// Returns parameters and columns of a statement without running it.
     ///
     /// Errors: those in its text.
-    fn describe(&self, request: QueryRequest) -> BoxFuture<'static, Result<SchemaRef>>;
+    fn describe(&self, request: QueryRequest) -> BoxFuture<'static, Result<Description>>;
 
     /// Returns the statements that run and the last that have ended, by number: an administrator sees those of all callers,
     /// others their own. Does not wait.

@@ -65,6 +65,8 @@
 //! of its listener, a new connection closes the one that has been idle for longest, those of clients that have not logged in first.
 //! One with a request in progress is never closed in this way; if all have one, new clients wait to be accepted.
 //!
+//! Large messages on their way share a [`MessageMemory`], by which a protocol bounds what slow clients make it hold.
+//!
 //! The crate knows neither the engine nor a protocol.
 
 mod accepting;
@@ -74,6 +76,7 @@ mod connections;
 mod front_end;
 mod gateway;
 mod listener;
+mod message_memory;
 mod metrics;
 mod socket;
 mod tls;
@@ -84,6 +87,7 @@ pub use connections::{ActiveRequest, ConnectionHandle};
 pub use front_end::{Encryption, FrontEnd};
 pub use gateway::{Gateway, Problems};
 pub use listener::{ListenOptions, Listener};
+pub use message_memory::{HeldMessage, MessageMemory};
 pub use metrics::{ConnectionCounts, Metrics};
 pub use socket::Socket;
 pub use tls::{Clock, TlsFiles};

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bson::spec::BinarySubtype;
 use bson::{Binary, RawDocumentBuf, Timestamp, cstr};
-use tidemill_gateway::{Connection, ConnectionHandle, Socket};
+use tidemill_gateway::{Connection, ConnectionHandle, HeldMessage, Socket};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::sync::watch;
 
@@ -14,7 +14,6 @@ use crate::error::{Code, CommandError, Result};
 use crate::error_labels;
 use crate::fields::Call;
 use crate::frame::{HEADER_BYTES, Header, Request};
-use crate::message_memory::HeldMessage;
 use crate::reply;
 use crate::runner;
 use crate::session::Session;
@@ -68,7 +67,7 @@ pub(crate) async fn serve(connection: Connection, connection_id: i32, shared: &A
         };
         let request = Arc::new(request);
         if let Some(error) = held.as_ref().and_then(|held| held.settle().err()) {
-            tracing::warn!(%peer, "{}", error.message);
+            tracing::warn!(%peer, "{error}");
             return;
         }
         if !answer(&mut stream, shared, &mut session, &request, &mut events).await {
@@ -155,7 +154,7 @@ async fn send(stream: &mut BufReader<Socket>, shared: &ServerState, bytes: &[u8]
         return Ok(());
     }
     let held = shared.message_memory.begin();
-    held.grow(bytes.len())?;
+    held.grow(bytes.len()).map_err(full)?;
     let write = async {
         let mut rest = &bytes[sent..];
         while !rest.is_empty() {
@@ -166,7 +165,7 @@ async fn send(stream: &mut BufReader<Socket>, shared: &ServerState, bytes: &[u8]
         stream.flush().await
     };
     tokio::select! {
-        () = held.evicted() => Err(held.full()),
+        () = held.evicted() => Err(full(held.full())),
         written = tokio::time::timeout(TRANSFER_TIMEOUT, write) => match written {
             Ok(written) => written.map_err(|e| CommandError::new(Code::HostUnreachable, e.to_string())),
             Err(_) => {
@@ -254,6 +253,10 @@ fn failed(e: std::io::Error) -> CommandError {
     CommandError::new(Code::HostUnreachable, e.to_string())
 }
 
+fn full(e: tidemill_types::Error) -> CommandError {
+    CommandError::new(Code::ExceededMemoryLimit, e.to_string())
+}
+
 fn slow(_: tokio::time::error::Elapsed) -> CommandError {
     CommandError::new(Code::ProtocolError, "the message did not arrive in time")
 }
@@ -294,16 +297,16 @@ async fn read(
         let mut held = None;
         if content.len() < length {
             let held = held.insert(shared.message_memory.begin());
-            held.grow(content.len())?;
+            held.grow(content.len()).map_err(full)?;
             while content.len() < length {
                 // the memory grows as the bytes arrive, so that announcing a large message does not reserve
                 // it
                 let (start, more) = (content.len(), content.len().min(length - content.len()));
-                held.grow(more)?;
+                held.grow(more).map_err(full)?;
                 content.reserve_exact(more);
                 content.resize(start + more, 0);
                 tokio::select! {
-                    () = held.evicted() => return Err(held.full()),
+                    () = held.evicted() => return Err(full(held.full())),
                     read = stream.read_exact(&mut content[start..]) => read.map_err(cut)?,
                 };
             }
@@ -311,7 +314,7 @@ async fn read(
         let request = request(header, &head, content, session)?;
         let unpacked = request.unpacked_bytes();
         if unpacked > RESERVED_BYTES_MAX {
-            held.get_or_insert_with(|| shared.message_memory.begin()).grow(unpacked)?;
+            held.get_or_insert_with(|| shared.message_memory.begin()).grow(unpacked).map_err(full)?;
         }
         Ok((request, held))
     };

@@ -23,7 +23,6 @@ mod frame;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
-mod message_memory;
 mod moments;
 mod namespace;
 mod need;

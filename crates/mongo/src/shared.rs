@@ -11,6 +11,7 @@ use bson::raw::RawDocumentBuf;
 use parking_lot::Mutex;
 use tidemill_access::{Access, Principal};
 use tidemill_engine::Engine;
+use tidemill_gateway::MessageMemory;
 use tokio::sync::watch;
 
 use crate::auth::Credentials;
@@ -18,7 +19,6 @@ use crate::cursors::Cursors;
 use crate::documents::Documents;
 use crate::error::{CommandError, WriteError};
 use crate::fail_points::FailPoints;
-use crate::message_memory::MessageMemory;
 use crate::moments::Moments;
 use crate::operations::Operations;
 use crate::options::MongoOptions;

@@ -1,10 +1,11 @@
 //! Values of the parameters of a query: `$1`, `$2`, ….
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use arrow::datatypes::DataType;
 use datafusion::common::ScalarValue;
-use datafusion::logical_expr::LogicalPlan;
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::logical_expr::{Expr, LogicalPlan};
 use tidemill_types::{Error, Result, Value};
 
 use crate::error::from_datafusion;
@@ -19,6 +20,7 @@ impl ParameterTypes {
     /// Errors: `Invalid` for a parameter that has no number, and for numbers that are left out.
     pub fn of(plan: &LogicalPlan) -> Result<Self> {
         let found = plan.get_parameter_types().map_err(|e| from_datafusion(&e, None))?;
+        let counts = parameters_of_limits(plan);
         let mut numbered = BTreeMap::new();
         for (name, ty) in found {
             let number = name.strip_prefix('$').and_then(|digits| digits.parse::<usize>().ok());
@@ -27,7 +29,7 @@ impl ParameterTypes {
                     "the parameter `{name}` has no number: write $1 for the first value, $2 for the second"
                 ))
             })?;
-            numbered.insert(number, ty);
+            numbered.insert(number, ty.or_else(|| counts.contains(&name).then_some(DataType::Int64)));
         }
         if let Some(missing) = (1..=numbered.len()).find(|number| !numbered.contains_key(number)) {
             return Err(Error::invalid(format!(
@@ -36,6 +38,18 @@ impl ParameterTypes {
             )));
         }
         Ok(Self(numbered.into_values().collect()))
+    }
+
+    /// Returns the types for clients that send values in them: also that of `$1` in `CAST($1 AS t)`, whose values may have another
+    /// type, as the cast takes them.
+    ///
+    /// Errors: those of [`Self::of`].
+    pub fn described(plan: &LogicalPlan) -> Result<Vec<Option<DataType>>> {
+        let Self(types) = Self::of(plan)?;
+        let casts = types_of_casts(plan);
+        let types =
+            (1..).zip(types).map(|(number, ty)| ty.or_else(|| casts.get(&format!("${number}")).cloned()));
+        Ok(types.collect())
     }
 
     /// Returns the number of parameters.
@@ -62,6 +76,47 @@ impl ParameterTypes {
         let scalars = scalars.collect::<Result<Vec<_>>>()?;
         plan.with_param_values(scalars).map_err(|e| from_datafusion(&e, None))
     }
+}
+
+/// Returns the names of the parameters that are numbers of rows: `LIMIT $1 OFFSET $2`.
+fn parameters_of_limits(plan: &LogicalPlan) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    // the closure does not fail
+    let _ = plan.apply_with_subqueries(|node| {
+        if let LogicalPlan::Limit(limit) = node {
+            for count in [&limit.skip, &limit.fetch].into_iter().flatten() {
+                if let Expr::Placeholder(placeholder) = count.as_ref() {
+                    found.insert(placeholder.id.clone());
+                }
+            }
+        }
+        Ok(TreeNodeRecursion::Continue)
+    });
+    found
+}
+
+/// Returns the types to which parameters are cast, by name.
+fn types_of_casts(plan: &LogicalPlan) -> BTreeMap<String, DataType> {
+    let mut found = BTreeMap::new();
+    // the closures do not fail
+    let _ = plan.apply_with_subqueries(|node| {
+        node.apply_expressions(|expression| {
+            expression.apply(|inner| {
+                let cast = match inner {
+                    Expr::Cast(cast) => Some((&cast.expr, &cast.field)),
+                    Expr::TryCast(cast) => Some((&cast.expr, &cast.field)),
+                    _ => None,
+                };
+                if let Some((inner, field)) = cast
+                    && let Expr::Placeholder(placeholder) = inner.as_ref()
+                {
+                    found.insert(placeholder.id.clone(), field.data_type().clone());
+                }
+                Ok(TreeNodeRecursion::Continue)
+            })
+        })
+    });
+    found
 }
 
 /// Returns a value in the type of its parameter, which must be able to hold it.

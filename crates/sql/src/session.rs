@@ -10,6 +10,7 @@ use datafusion::execution::SessionState;
 use datafusion::physical_plan::SendableRecordBatchStream;
 use futures::future::{Abortable, Either};
 use tidemill_access::{Action, Principal};
+use tidemill_database::Description;
 use tidemill_types::{Error, Result};
 use tokio::runtime::{Handle, Runtime};
 use tokio::sync::{mpsc, oneshot};
@@ -21,6 +22,7 @@ use crate::events::TabletWidths;
 use crate::hot::{HotAccess, HotStore};
 use crate::logical_query::LogicalQuery;
 use crate::output::{Encoder, Format};
+use crate::parameters::ParameterTypes;
 use crate::plan_cache::PlanCache;
 use crate::prepared::Prepared;
 use crate::query::{
@@ -190,17 +192,22 @@ impl Sql {
     /// Returns the schema of a query as [`Self::describe`] does; `missing` is the treatment of fields and
     /// collections that do not exist.
     pub async fn describe_with(&self, sql: &str, missing: MissingFields) -> Result<SchemaRef> {
-        self.described(QueryRequest::new(sql, missing)).await
+        Ok(self.described(QueryRequest::new(sql, missing)).await?.columns)
     }
 
-    /// Returns the schema of the statement of a request as [`Self::describe`] does.
-    pub async fn describe_request(&self, request: tidemill_database::QueryRequest) -> Result<SchemaRef> {
+    /// Returns parameters and columns of the statement of a request.
+    ///
+    /// Errors: those of [`Self::query`].
+    pub async fn describe_request(&self, request: tidemill_database::QueryRequest) -> Result<Description> {
         self.described(request.into()).await
     }
 
-    async fn described(&self, request: QueryRequest) -> Result<SchemaRef> {
-        let schema = |_: &Shared, planned: LogicalQuery| Ok(planned.plan.schema().inner().clone());
-        self.planned(&request, schema).await
+    async fn described(&self, request: QueryRequest) -> Result<Description> {
+        let description = |_: &Shared, planned: LogicalQuery| {
+            let parameters = ParameterTypes::described(&planned.plan)?;
+            Ok(Description { parameters, columns: planned.plan.schema().inner().clone() })
+        };
+        self.planned(&request, description).await
     }
 
     /// Plans a query without hot data and values for its parameters, and returns what `then` makes of it.

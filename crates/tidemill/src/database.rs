@@ -5,9 +5,9 @@ use std::sync::Arc;
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt};
 use tidemill_access::Principal;
-use tidemill_database::{BatchReply, Database, Format, QueryRequest, StatementInfo, TextStream};
+use tidemill_database::{BatchReply, Database, Description, Format, QueryRequest, StatementInfo, TextStream};
 use tidemill_engine::Engine;
-use tidemill_sql::{QueryResult, QueryRows, SchemaRef, Sql};
+use tidemill_sql::{QueryResult, QueryRows, Sql};
 use tidemill_types::{Error, Result};
 
 /// SQL over an engine, whose statements see every event that was acknowledged before they started.
@@ -59,7 +59,7 @@ impl Database for EngineDatabase {
         .boxed()
     }
 
-    fn describe(&self, request: QueryRequest) -> BoxFuture<'static, Result<SchemaRef>> {
+    fn describe(&self, request: QueryRequest) -> BoxFuture<'static, Result<Description>> {
         let database = self.clone();
         async move { database.sql.describe_request(request).await }.boxed()
     }

@@ -45,6 +45,7 @@ pub use tidemill_engine::{
 pub use tidemill_flow as flow;
 pub use tidemill_gateway as gateway;
 pub use tidemill_mongo as mongo;
+pub use tidemill_postgres as postgres;
 pub use tidemill_rules::Explanation;
 pub use tidemill_server as server;
 pub use tidemill_sql::{Prepared, QueryResult, QueryRows, output};

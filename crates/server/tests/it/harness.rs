@@ -7,7 +7,6 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use arrow_array::RecordBatch;
-use arrow_schema::SchemaRef;
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::stream::{self, StreamExt};
@@ -15,7 +14,7 @@ use serde_json::Value as Json;
 use tempfile::TempDir;
 use tidemill_access::{Access, AccessFile, Grant, Principal};
 use tidemill_database::{
-    BatchReply, Database, Format, QueryRequest, StatementInfo, StatementPhase, TextStream,
+    BatchReply, Database, Description, Format, QueryRequest, StatementInfo, StatementPhase, TextStream,
 };
 use tidemill_engine::{Analytics, App, Engine};
 use tidemill_server::{Server, ServerOptions, Token, serve};
@@ -332,7 +331,7 @@ impl Database for ScriptedSql {
         Box::pin(async { Err(Error::invalid("HTTP asks for text")) })
     }
 
-    fn describe(&self, _: QueryRequest) -> BoxFuture<'static, Result<SchemaRef>> {
+    fn describe(&self, _: QueryRequest) -> BoxFuture<'static, Result<Description>> {
         Box::pin(async { Err(Error::invalid("HTTP asks for text")) })
     }
 

@@ -9,7 +9,7 @@ use crate::fixture::{self, State};
 use crate::hot::tables::{answer, sorted};
 
 /// A query with parameters, their values, and the same query with the values in its text.
-const CASES: [(&str, &[Value<'static>], &str); 8] = [
+const CASES: [(&str, &[Value<'static>], &str); 9] = [
     (
         "select flight, gate from TakeOffEvent where carrier = $1 and distance > $2",
         &[Value::Str(std::borrow::Cow::Borrowed("UA")), Value::Int(300)],
@@ -42,6 +42,11 @@ const CASES: [(&str, &[Value<'static>], &str); 8] = [
         "select flight from TakeOffEvent where carrier in ($1, $2) order by flight desc limit 2",
         &[Value::Str(std::borrow::Cow::Borrowed("B6")), Value::Str(std::borrow::Cow::Borrowed("DL"))],
         "select flight from TakeOffEvent where carrier in ('B6', 'DL') order by flight desc limit 2",
+    ),
+    (
+        "select flight from TakeOffEvent order by flight desc limit $1 offset $2",
+        &[Value::Str(std::borrow::Cow::Borrowed("2")), Value::Int(1)],
+        "select flight from TakeOffEvent order by flight desc limit 2 offset 1",
     ),
     ("select 1 as one", &[], "select 1 as one"),
     (
@@ -142,4 +147,19 @@ async fn wrong_values_are_refused() {
             assert!(error.to_string().contains(message), "{query}: {error}");
         }
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn types_of_parameters_are_described_where_their_place_tells() {
+    let (_fixture, sql) = fixture::sql(State::Both, fixture::options()).await;
+    let text = "select $1, $2::bigint + 1, cast($3 as double) from TakeOffEvent where carrier = $4 and distance > $5 limit $6";
+    let request = QueryRequest::new(text, "test", Principal::system());
+    let described = sql.describe_request(request).await.unwrap();
+    let types: Vec<String> = described
+        .parameters
+        .iter()
+        .map(|ty| ty.as_ref().map_or("?".to_owned(), ToString::to_string))
+        .collect();
+    assert_eq!(types, ["?", "Int64", "Float64", "Utf8", "Float64", "Int64"]);
+    assert_eq!(described.columns.fields().len(), 3);
 }

@@ -10,6 +10,7 @@ use tidemill::access::Access;
 use tidemill::engine::{ListenProtocol, ListenSettings};
 use tidemill::gateway::{FrontEnd, Gateway, ListenOptions, Listener, Metrics, TlsFiles};
 use tidemill::mongo::{MongoFrontEnd, MongoOptions};
+use tidemill::postgres::{PostgresFrontEnd, PostgresOptions};
 use tidemill::server::{HttpFrontEnd, ServerOptions, Token};
 use tidemill::{Error, Tidemill};
 
@@ -28,8 +29,8 @@ pub struct ListenerArgs {
     #[arg(long, env = "TIDEMILL_LISTEN_TLS", value_name = "FILE")]
     listen_tls: Option<PathBuf>,
     /// Address for MongoDB drivers, such as 127.0.0.1:27017 (the default, unless that port is taken), or `off`, in place of those of the settings. With --until-idle there is one only when this is given.
-    #[arg(long, env = "TIDEMILL_MONGO", value_name = "HOST:PORT|off", value_parser = mongo_address)]
-    mongo: Option<MongoAddress>,
+    #[arg(long, env = "TIDEMILL_MONGO", value_name = "HOST:PORT|off", value_parser = address_or_off)]
+    mongo: Option<OptionalAddress>,
     /// Let MongoDB drivers in without user and password, on loopback addresses only: any program on this machine can then read and change documents.
     #[arg(long)]
     mongo_without_login: bool,
@@ -39,19 +40,38 @@ pub struct ListenerArgs {
     /// Encrypt the connections of MongoDB drivers: a PEM file with the server's certificate, those that signed it, and its private key. It is read again when it has changed.
     #[arg(long, env = "TIDEMILL_MONGO_TLS", value_name = "FILE")]
     mongo_tls: Option<PathBuf>,
+    /// Address for PostgreSQL clients, such as 127.0.0.1:4701 (the default, unless that port is taken), or `off`, in place of those of the settings. With --until-idle there is one only when this is given.
+    #[arg(long, env = "TIDEMILL_POSTGRES", value_name = "HOST:PORT|off", value_parser = address_or_off)]
+    postgres: Option<OptionalAddress>,
+    /// Let PostgreSQL clients in without user and password, on loopback addresses only: any program on this machine can then read everything.
+    #[arg(long)]
+    postgres_without_login: bool,
+    /// Encrypt the connections of PostgreSQL clients that ask for it: a PEM file with the server's certificate, those that signed it, and its private key. It is read again when it has changed.
+    #[arg(long, env = "TIDEMILL_POSTGRES_TLS", value_name = "FILE")]
+    postgres_tls: Option<PathBuf>,
 }
 
-/// Address for MongoDB drivers.
+/// Address of a protocol that can be switched off.
 #[derive(Clone, Copy)]
-enum MongoAddress {
+enum OptionalAddress {
     Off,
     At(SocketAddr),
 }
 
-fn mongo_address(text: &str) -> Result<MongoAddress, String> {
+impl OptionalAddress {
+    /// Returns the address, if one is given.
+    fn given(this: Option<Self>) -> Option<SocketAddr> {
+        match this {
+            Some(Self::At(address)) => Some(address),
+            Some(Self::Off) | None => None,
+        }
+    }
+}
+
+fn address_or_off(text: &str) -> Result<OptionalAddress, String> {
     match text {
-        "off" => Ok(MongoAddress::Off),
-        text => address(text).map(MongoAddress::At).map_err(|e| format!("{e}, or `off`")),
+        "off" => Ok(OptionalAddress::Off),
+        text => address(text).map(OptionalAddress::At).map_err(|e| format!("{e}, or `off`")),
     }
 }
 
@@ -83,23 +103,24 @@ impl ListenerArgs {
     /// Errors: an address of the settings has no such host; a file on the command line is for no listener.
     fn plan(&self, settings: &[ListenSettings], until_idle: bool) -> anyhow::Result<Vec<PlannedListener>> {
         let settings = if until_idle { &[] } else { settings };
-        let (http_flag, is_off) = (self.listen, matches!(self.mongo, Some(MongoAddress::Off)));
-        let mongo_flag = match self.mongo {
-            Some(MongoAddress::At(address)) => Some(address),
-            Some(MongoAddress::Off) | None => None,
-        };
         let default = |port| (!until_idle).then_some(SocketAddr::from(([127, 0, 0, 1], port)));
         let http = Plan {
             protocol: ListenProtocol::Http,
-            flag: ("--listen", http_flag),
+            flag: ("--listen", self.listen),
             tls: ("--listen-tls", self.listen_tls.as_deref()),
             default: default(4700),
         };
         let mongo = Plan {
             protocol: ListenProtocol::MongoDb,
-            flag: ("--mongo", mongo_flag),
+            flag: ("--mongo", OptionalAddress::given(self.mongo)),
             tls: ("--mongo-tls", self.mongo_tls.as_deref()),
             default: default(27017),
+        };
+        let postgres = Plan {
+            protocol: ListenProtocol::Postgres,
+            flag: ("--postgres", OptionalAddress::given(self.postgres)),
+            tls: ("--postgres-tls", self.postgres_tls.as_deref()),
+            default: default(4701),
         };
         let mut planned = http.listeners(settings)?;
         if !planned.is_empty() && planned.iter().all(|listener| listener.tls.is_some()) {
@@ -111,8 +132,10 @@ impl ListenerArgs {
                 origin: Origin::Commands,
             });
         }
-        if !is_off {
-            planned.extend(mongo.listeners(settings)?);
+        for (plan, given) in [(mongo, self.mongo), (postgres, self.postgres)] {
+            if !matches!(given, Some(OptionalAddress::Off)) {
+                planned.extend(plan.listeners(settings)?);
+            }
         }
         Ok(planned)
     }
@@ -179,6 +202,22 @@ impl PlannedListener {
             (_, ListenProtocol::MongoDb) => {
                 error.context("MongoDB drivers (another address: --mongo 127.0.0.1:PORT)")
             }
+            (_, ListenProtocol::Postgres) => {
+                error.context("PostgreSQL clients (another address: --postgres 127.0.0.1:PORT)")
+            }
+        }
+    }
+
+    /// Returns the message for a taken address by which the server does without the protocol; `None` if it is an error.
+    fn done_without(&self, error: &Error) -> Option<String> {
+        match (self.origin, self.protocol) {
+            (Origin::Default, ListenProtocol::MongoDb) => Some(format!(
+                "MongoDB drivers cannot connect: {error} (another address: --mongo 127.0.0.1:PORT)"
+            )),
+            (Origin::Default, ListenProtocol::Postgres) => Some(format!(
+                "PostgreSQL clients cannot connect: {error} (another address: --postgres 127.0.0.1:PORT)"
+            )),
+            _ => None,
         }
     }
 }
@@ -201,8 +240,8 @@ pub struct KnownCallers<'a> {
 }
 
 impl Listeners {
-    /// Binds all addresses, prints them, and lets callers in. A default address for MongoDB drivers may be taken, which is
-    /// printed.
+    /// Binds all addresses, prints them, and lets callers in. A default address for MongoDB drivers or PostgreSQL clients may be taken, which
+    /// is printed.
     ///
     /// Errors: those of [`Listener::bind`], with what to change.
     pub async fn start(
@@ -228,15 +267,13 @@ impl Listeners {
             };
             let listener = match Listener::bind(front_end, options).await {
                 Ok(listener) => listener,
-                Err(error)
-                    if planned.origin == Origin::Default && planned.protocol == ListenProtocol::MongoDb =>
-                {
-                    eprintln!(
-                        "MongoDB drivers cannot connect: {error} (another address: --mongo 127.0.0.1:PORT)"
-                    );
-                    continue;
-                }
-                Err(error) => return Err(planned.context(error).into()),
+                Err(error) => match planned.done_without(&error) {
+                    Some(message) => {
+                        eprintln!("{message}");
+                        continue;
+                    }
+                    None => return Err(planned.context(error).into()),
+                },
             };
             let (address, encrypted) = (listener.address(), listener.has_certificate());
             if planned.protocol == ListenProtocol::Http && !encrypted {
@@ -252,6 +289,7 @@ impl Listeners {
                     format!("Listening on {url}")
                 }
                 (ListenProtocol::MongoDb, _) => front_ends.mongo_line(address, encrypted),
+                (ListenProtocol::Postgres, _) => front_ends.postgres_line(address, encrypted),
             });
             listeners.push(listener);
         }
@@ -285,6 +323,8 @@ struct FrontEnds {
     http: (Arc<dyn FrontEnd>, usize),
     mongo: (Arc<dyn FrontEnd>, usize),
     mongo_needs_login: bool,
+    postgres: (Arc<dyn FrontEnd>, usize),
+    postgres_needs_login: bool,
 }
 
 impl FrontEnds {
@@ -306,8 +346,8 @@ impl FrontEnds {
         let http = HttpFrontEnd::new(engine.clone(), tidemill.database(), options, metrics.clone())?;
         let needs_login = !args.mongo_without_login;
         let mut options = MongoOptions {
-            password: needs_login.then_some(token),
-            access: needs_login.then_some(access),
+            password: needs_login.then(|| token.clone()),
+            access: needs_login.then(|| access.clone()),
             test_commands: args.mongo_test_commands,
             ..tidemill.mongo_options()
         };
@@ -316,10 +356,20 @@ impl FrontEnds {
         let own = planned.iter().filter(|listener| listener.protocol == ListenProtocol::MongoDb);
         options.connections_max = own.map(|listener| listener.connections_max.unwrap_or(mongo_max)).sum();
         let mongo = MongoFrontEnd::new(engine.clone(), options);
+        let postgres_needs_login = !args.postgres_without_login;
+        let options = PostgresOptions {
+            password: postgres_needs_login.then_some(token),
+            access: postgres_needs_login.then_some(access),
+            ..PostgresOptions::default()
+        };
+        let postgres_max = options.connections_max;
+        let postgres = PostgresFrontEnd::new(tidemill.database(), options);
         Ok(Self {
             http: (Arc::new(http), http_max),
             mongo: (Arc::new(mongo), mongo_max),
             mongo_needs_login: needs_login,
+            postgres: (Arc::new(postgres), postgres_max),
+            postgres_needs_login,
         })
     }
 
@@ -327,6 +377,7 @@ impl FrontEnds {
         match protocol {
             ListenProtocol::Http => self.http.clone(),
             ListenProtocol::MongoDb => self.mongo.clone(),
+            ListenProtocol::Postgres => self.postgres.clone(),
         }
     }
 
@@ -339,101 +390,19 @@ impl FrontEnds {
             false => format!("MongoDB drivers: mongodb://{address}{encrypted} (without login)"),
         }
     }
+
+    fn postgres_line(&self, address: SocketAddr, encrypted: bool) -> String {
+        let encrypted = if encrypted { "?sslmode=require" } else { "" };
+        match self.postgres_needs_login {
+            true => format!(
+                "PostgreSQL clients: postgresql://admin@{address}/tidemill{encrypted} (the password is the token)"
+            ),
+            false => {
+                format!("PostgreSQL clients: postgresql://{address}/tidemill{encrypted} (without login)")
+            }
+        }
+    }
 }
 
 #[cfg(test)]
-mod tests {
-    use clap::Parser;
-
-    use super::*;
-
-    #[derive(clap::Parser)]
-    struct Command {
-        #[command(flatten)]
-        listeners: ListenerArgs,
-    }
-
-    fn listen(protocol: ListenProtocol, address: &str, tls_file: Option<&str>) -> ListenSettings {
-        ListenSettings {
-            protocol,
-            address: address.to_owned(),
-            tls_file: tls_file.map(PathBuf::from),
-            certificate_file: None,
-            key_file: None,
-            connections_max: None,
-        }
-    }
-
-    /// Returns the planned listeners as texts.
-    fn plan(
-        arguments: &[&str],
-        settings: &[ListenSettings],
-        until_idle: bool,
-    ) -> Result<Vec<String>, String> {
-        let arguments = [&["command"], arguments].concat();
-        let args = Command::try_parse_from(arguments).unwrap().listeners;
-        let planned = args.plan(settings, until_idle).map_err(|e| e.to_string())?;
-        let show = |one: &PlannedListener| {
-            let tls = if one.tls.is_some() { " TLS" } else { "" };
-            format!("{:?} {}{tls} {:?}", one.protocol, one.address, one.origin)
-        };
-        Ok(planned.iter().map(show).collect())
-    }
-
-    #[test]
-    fn listeners_are_those_of_flags_settings_and_defaults() {
-        use ListenProtocol::{Http, MongoDb};
-        let none: &[ListenSettings] = &[];
-        let both = &[
-            listen(Http, "4800", None),
-            listen(MongoDb, "0.0.0.0:27018", Some("server.pem")),
-            listen(Http, "0.0.0.0:443", Some("server.pem")),
-        ];
-        let encrypted = &[listen(Http, "443", Some("server.pem"))];
-        for (arguments, settings, until_idle, expected) in [
-            (&[][..], none, false, &["Http 127.0.0.1:4700 Default", "MongoDb 127.0.0.1:27017 Default"][..]),
-            (&[], none, true, &[]),
-            (&[], both, true, &[]),
-            (&["--listen", "0"], both, true, &["Http 127.0.0.1:0 Flag"]),
-            (
-                &[],
-                both,
-                false,
-                &[
-                    "Http 127.0.0.1:4800 Setting(1)",
-                    "Http 0.0.0.0:443 TLS Setting(3)",
-                    "MongoDb 0.0.0.0:27018 TLS Setting(2)",
-                ],
-            ),
-            (&["--listen", "1", "--mongo", "off"], both, false, &["Http 127.0.0.1:1 Flag"]),
-            (
-                &["--mongo", "2", "--mongo-tls", "server.pem"],
-                encrypted,
-                false,
-                &[
-                    "Http 127.0.0.1:443 TLS Setting(1)",
-                    "Http 127.0.0.1:0 Commands",
-                    "MongoDb 127.0.0.1:2 TLS Flag",
-                ],
-            ),
-            (
-                &["--listen-tls", "server.pem", "--mongo", "off"],
-                none,
-                false,
-                &["Http 127.0.0.1:4700 TLS Default", "Http 127.0.0.1:0 Commands"],
-            ),
-        ] {
-            assert_eq!(plan(arguments, settings, until_idle).unwrap(), expected, "{arguments:?}");
-        }
-        let error = plan(&["--mongo-tls", "server.pem"], both, false).unwrap_err();
-        assert!(
-            error.contains("--mongo-tls is for the address of --mongo") && error.contains("tls_file"),
-            "{error}"
-        );
-        let error = plan(&[], &[listen(Http, "no.such.host.invalid:1", None)], false).unwrap_err();
-        assert!(
-            error.starts_with("setting listen, listener 1: address") && error.contains("no address"),
-            "{error}"
-        );
-    }
-}
+mod tests;

@@ -66,7 +66,7 @@ use tidemill_types::{ADDRESS_EXPECTED, host_and_port, nearest};
 use tracing_subscriber::EnvFilter;
 
 /// Environment variables that are read, in addition to settings and `RUST_LOG`.
-const VARIABLES: [&str; 13] = [
+const VARIABLES: [&str; 15] = [
     "TIDEMILL_ADVERTISE",
     "TIDEMILL_CLUSTER",
     "TIDEMILL_DATA",
@@ -76,6 +76,8 @@ const VARIABLES: [&str; 13] = [
     "TIDEMILL_MONGO",
     "TIDEMILL_MONGO_TLS",
     "TIDEMILL_NODE",
+    "TIDEMILL_POSTGRES",
+    "TIDEMILL_POSTGRES_TLS",
     "TIDEMILL_STATE",
     "TIDEMILL_STORE",
     "TIDEMILL_ZONE",

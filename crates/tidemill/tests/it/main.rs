@@ -20,6 +20,7 @@ mod killed;
 mod load;
 mod on_s3;
 mod pages;
+mod postgres;
 mod queries;
 mod set_aside;
 mod statements;
@@ -37,7 +38,7 @@ fn tidemill(args: &[&str]) -> Command {
     // variables of the tests, which the program would report as unknown
     command.env_remove("TIDEMILL_SEED").env_remove("TIDEMILL_KILLS");
     // servers run side by side, and the default port of MongoDB is one
-    command.env("TIDEMILL_MONGO", "off");
+    command.env("TIDEMILL_MONGO", "off").env("TIDEMILL_POSTGRES", "off");
     command
 }
 

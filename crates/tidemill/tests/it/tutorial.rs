@@ -133,7 +133,7 @@ impl Reader {
     fn shell(&self, text: &str) -> Command {
         let mut shell = Command::new("sh");
         shell.args(["-c", text]).current_dir(&self.dir).env("PATH", &self.path).stdin(Stdio::null());
-        shell.env_remove("RUST_LOG").env("TIDEMILL_MONGO", "off");
+        shell.env_remove("RUST_LOG").env("TIDEMILL_MONGO", "off").env("TIDEMILL_POSTGRES", "off");
         shell
     }
 }

@@ -14,6 +14,8 @@ pub enum ListenProtocol {
     Http,
     /// MongoDB's wire protocol.
     MongoDb,
+    /// PostgreSQL's wire protocol.
+    Postgres,
 }
 
 /// An address at which a protocol is served, and the certificate with which connections are encrypted.

@@ -1,7 +1,7 @@
 //! Memory of messages that are on their way: large requests that arrive, and replies that their clients do not take at once.
 //!
 //! A client decides how fast it sends and reads, so without a limit 10,000 slow clients could make the server
-//! hold as many messages of 48 MB. When the limit is reached, the message without progress for the longest
+//! hold as many large messages. When the limit is reached, the message without progress for the longest
 //! time gives way: its connection is closed, as its client is the slowest. So a client that reads gets its
 //! answer, whatever the others do.
 
@@ -9,23 +9,24 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use tidemill_types::{Error, Result};
 use tokio::sync::Notify;
 
-use crate::error::{Code, CommandError, Result};
-
 /// The messages on their way, and their limit.
-pub(crate) struct MessageMemory {
+#[derive(Debug)]
+pub struct MessageMemory {
     most: usize,
     state: Mutex<State>,
 }
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct State {
     held: usize,
     next: u64,
     messages: HashMap<u64, Message>,
 }
 
+#[derive(Debug)]
 struct Message {
     bytes: usize,
     /// When bytes of it were sent or taken last, as a number that grows.
@@ -35,13 +36,15 @@ struct Message {
 }
 
 /// A message on its way. Its memory is given back when this is dropped.
-pub(crate) struct HeldMessage {
+#[derive(Debug)]
+pub struct HeldMessage {
     memory: Arc<MessageMemory>,
     number: u64,
     evicted: Arc<Notify>,
 }
 
 impl MessageMemory {
+    /// Creates the memory, of at most `most` bytes.
     pub fn new(most: usize) -> Arc<Self> {
         Arc::new(Self { most, state: Mutex::default() })
     }
@@ -123,13 +126,13 @@ impl HeldMessage {
     }
 
     /// Returns the error for a message that has to give way.
-    pub fn full(&self) -> CommandError {
+    pub fn full(&self) -> Error {
         let message = format!(
             "messages on their way need more than {} bytes of memory (setting message_memory_max), and this one is the slowest: \
              the connection is closed",
             self.memory.most
         );
-        CommandError::new(Code::ExceededMemoryLimit, message)
+        Error::limit(message)
     }
 }
 
@@ -144,6 +147,8 @@ impl Drop for HeldMessage {
 
 #[cfg(test)]
 mod tests {
+    use tidemill_types::ErrorKind;
+
     use super::*;
 
     #[test]
@@ -156,7 +161,7 @@ mod tests {
         let new = memory.begin();
         new.grow(1).unwrap();
         assert_eq!(memory.held(), 41);
-        assert_eq!(slow.grow(1).unwrap_err().code, 146);
+        assert_eq!(slow.grow(1).unwrap_err().kind(), ErrorKind::LimitReached);
         drop(slow);
         fast.grow(1).unwrap();
         drop(fast);
@@ -172,7 +177,7 @@ mod tests {
         running.settle().unwrap();
         late.grow(10).unwrap();
         let error = late.grow(1).unwrap_err();
-        assert!(error.message.contains("message_memory_max"), "{}", error.message);
+        assert!(error.message().contains("message_memory_max"), "{error}");
         drop(running);
         late.grow(90).unwrap();
         assert_eq!(memory.held(), 100);

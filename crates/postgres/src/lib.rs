@@ -1,0 +1,38 @@
+//! SQL over PostgreSQL's wire protocol (version 3), so that its drivers and tools reach a [`tidemill_database::Database`].
+//!
+//! ```text
+//! SELECT …        front end ── text, values of $1, $2, … ──▶ Database ── Arrow batches ──▶ encode ──▶ DataRow
+//! SET, SHOW, BEGIN, PREPARE, DECLARE, FETCH, COPY … TO STDOUT: the front end itself
+//! ```
+//!
+//! A connection is a task that reads one message after the other. [`mod@self`]'s `input` decodes them and `output` encodes the replies,
+//! both without a socket; `command` tells the statements that the front end answers from those of the database; `portal` has
+//! the rows of a statement, which a client may take a few at a time; `encode` writes columns as text or in the binary format.
+//!
+//! The crate knows neither the language nor the engine behind the database.
+
+mod cancel;
+mod command;
+mod connection;
+mod copy;
+mod error;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
+mod handshake;
+mod input;
+mod lexer;
+mod login;
+mod options;
+mod output;
+mod portal;
+mod server;
+mod session;
+mod settings;
+mod shared;
+mod statement;
+mod values;
+mod wire;
+
+pub use options::PostgresOptions;
+pub use server::PostgresFrontEnd;

@@ -1,0 +1,8 @@
+//! Values between Arrow, the database and clients: their types, and both formats in both directions.
+
+pub(crate) mod column;
+pub(crate) mod encode;
+mod numeric;
+pub(crate) mod parameters;
+mod times;
+pub(crate) mod types;
