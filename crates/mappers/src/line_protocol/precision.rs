@@ -5,7 +5,7 @@ use tidemill_types::{EpochUnit, Timestamp};
 /// Unit of the times of lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Precision {
-    /// Found for each time by its size: those near the present are told apart.
+    /// Found for each time by its size: those near the present differ by a factor of 1,000.
     Auto,
     /// Nanoseconds.
     #[default]
