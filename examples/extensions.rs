@@ -43,7 +43,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         tidemill.send("Readings", &event)?;
     }
     let rows = tidemill.sql("SELECT phase, readings, round(celsius, 1) AS celsius FROM events.Typical")?;
-    let mut table = TableWriter::new(Format::Table, &rows.schema, std::io::stdout());
+    let mut table = TableWriter::new(Format::Table, &rows.schema, std::io::stdout())?;
     rows.batches.iter().try_for_each(|batch| table.write(batch))?;
     table.finish()?;
     tidemill.close()?;

@@ -30,8 +30,8 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("cluster", &["types"]),
     ("rpc", &["types", "gateway", "tls"]),
     ("database", &["types", "access"]),
-    ("files", &["types", "connect"]),
     ("mappers", &["types", "connect"]),
+    ("files", &["types", "connect", "mappers"]),
     ("relational", &["types", "connect", "lang", "tls"]),
     ("connectors", &["types", "connect", "tls", "mappers", "relational"]),
     ("rules", &["types", "lang", "docs"]),
@@ -53,7 +53,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "files",
         ],
     ),
-    ("server", &["types", "access", "gateway", "docs", "rules", "engine", "database"]),
+    ("server", &["types", "access", "gateway", "mappers", "files", "docs", "rules", "engine", "database"]),
     ("mongo", &["types", "access", "gateway", "log", "script", "docs", "engine"]),
     ("postgres", &["types", "access", "gateway", "database"]),
     (

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use arrow_array::RecordBatch;
-use tidemill_types::decode::{BatchBuilder, CellTarget, FieldValue};
+use tidemill_types::decode::{BatchBuilder, CellTarget, CellValue, FieldValue};
 use tidemill_types::{BadRow, DecodedRows, InterleavedBatches, Result, RowOrigin, StreamSchema, Timestamp};
 
 use crate::config::{MapperConfig, NamedText};
@@ -105,7 +105,13 @@ impl EventBuilder {
         self.now = now;
     }
 
-    fn time(&self, message: &Message) -> Timestamp {
+    /// Sets whether values of other types are kept, as [`BatchBuilder::set_keep_mismatches`] says.
+    pub fn set_keep_mismatches(&mut self, keep: bool) {
+        self.builder.set_keep_mismatches(keep);
+    }
+
+    /// Returns the event time of a message that says nothing else.
+    pub fn time_of(&self, message: &Message) -> Timestamp {
         message.time.unwrap_or(self.now)
     }
 
@@ -118,7 +124,7 @@ impl EventBuilder {
         values: &[FieldValue],
         time: Option<Timestamp>,
     ) -> Result<()> {
-        let time = time.unwrap_or_else(|| self.time(message));
+        let time = time.unwrap_or_else(|| self.time_of(message));
         self.builder.push_values(values, time)?;
         self.row_numbers.push(message.number);
         Ok(())
@@ -129,9 +135,23 @@ impl EventBuilder {
     ///
     /// Errors: `object` is not a JSON object, or a value does not fit its field.
     pub fn push_json(&mut self, message: &Message, object: &[u8], complete: bool) -> Result<()> {
-        let time = self.time(message);
+        let time = self.time_of(message);
         self.builder.set_complete(complete);
         self.builder.push_json(object, time)?;
+        self.row_numbers.push(message.number);
+        Ok(())
+    }
+
+    /// Adds an event of named values, with the time `time` unless the stream's time field is among them.
+    ///
+    /// Errors: a name occurs twice, or a value does not fit its field.
+    pub fn push_cells<'c>(
+        &mut self,
+        message: &Message,
+        cells: impl IntoIterator<Item = (&'c str, CellValue<'c>)>,
+        time: Timestamp,
+    ) -> Result<()> {
+        self.builder.push_cells(cells, time)?;
         self.row_numbers.push(message.number);
         Ok(())
     }
@@ -144,7 +164,7 @@ impl EventBuilder {
         message: &Message,
         cells: impl Iterator<Item = (&'t CellTarget, &'t str)>,
     ) -> Result<()> {
-        let time = self.time(message);
+        let time = self.time_of(message);
         self.builder.push_text(cells, time)?;
         self.row_numbers.push(message.number);
         Ok(())

@@ -1,6 +1,6 @@
 //! Interface between front ends, which speak a protocol, and the database behind them.
 //!
-//! A front end reads a statement from its client and hands it over as a [`QueryRequest`]. It gets Arrow batches, or text in a
+//! A front end reads a statement from its client and hands it over as a [`QueryRequest`]. It gets Arrow batches, or bytes in a
 //! [`Format`], and sends them on in its own protocol:
 //!
 //! ```text
@@ -82,8 +82,22 @@ pub struct BatchReply {
     pub batches: BoxStream<'static, Result<RecordBatch>>,
 }
 
-/// Rows of a statement as pieces of text. The first error ends it. Dropping the stream cancels the statement.
-pub type TextStream = BoxStream<'static, Result<Bytes>>;
+/// Column of a result, with the names that people know.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ResultColumn {
+    /// Name as it stands in the output.
+    pub name: String,
+    /// Name of the type as `DESCRIBE` shows it: `bigint`, `text`, `timestamp`.
+    pub type_name: String,
+}
+
+/// Rows of a statement in a [`Format`].
+pub struct EncodedReply {
+    /// Columns in order.
+    pub columns: Vec<ResultColumn>,
+    /// Output in pieces. The first error ends it. Dropping the stream cancels the statement.
+    pub pieces: BoxStream<'static, Result<Bytes>>,
+}
 
 /// The database that front ends serve. Every result includes everything that was acknowledged before the request.
 ///
@@ -92,10 +106,14 @@ pub trait Database: Send + Sync + 'static {
     /// Starts a statement. Errors in its text are returned at once, later ones through the stream.
     fn query(&self, request: QueryRequest) -> BoxFuture<'static, Result<BatchReply>>;
 
-    /// Starts a statement whose rows become text on the threads that compute them.
+    /// Starts a statement whose rows are encoded on the threads that compute them.
     ///
     /// Errors: as [`Self::query`].
-    fn query_text(&self, request: QueryRequest, format: Format) -> BoxFuture<'static, Result<TextStream>>;
+    fn query_encoded(
+        &self,
+        request: QueryRequest,
+        format: Format,
+    ) -> BoxFuture<'static, Result<EncodedReply>>;
 
     /// Returns parameters and columns of a statement without running it.
     ///

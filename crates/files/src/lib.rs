@@ -24,6 +24,7 @@
 mod avro;
 mod avro_layout;
 mod blocks;
+mod bodies;
 mod columns;
 mod compression;
 mod conversion;
@@ -54,6 +55,9 @@ mod source;
 mod text;
 mod writer;
 
+pub use bodies::events_from_arrow_stream;
+#[cfg(feature = "parquet")]
+pub use bodies::events_from_parquet;
 pub use columns::events_from_columns;
 pub use compression::decompressed;
 pub use csv_records::{CsvLayout, CsvRecords};

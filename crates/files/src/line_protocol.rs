@@ -6,28 +6,19 @@
 use std::io::Read;
 use std::sync::Arc;
 
-use influxdb_line_protocol::{FieldValue, ParsedLine, parse_lines};
-use serde_json::Value;
 use tidemill_connect::SourceBatch;
-use tidemill_types::{
-    EpochUnit, Error, FieldType, Result, RowDecoder, RowOrigin, StreamSchema, Timestamp, did_you_mean,
-};
+use tidemill_mappers::line_protocol::{LineDecoder, LineOptions};
+use tidemill_types::{Error, Result, StreamSchema, Timestamp, did_you_mean};
 
 use crate::event_reader::{EventReader, of_rows};
 use crate::lines::LineReader;
 use crate::options::{ColumnOptions, ReadOptions};
 
-/// Key that names the stream of an event for the decoder; the control character keeps it apart from tags and fields.
-const STREAM_KEY: &str = "\u{7f}stream";
-
 /// Positions are numbers of lines.
 pub(crate) struct LineProtocolReader {
     lines: LineReader,
-    streams: Vec<Arc<StreamSchema>>,
-    decoder: RowDecoder,
+    decoder: LineDecoder<'static>,
     options: ReadOptions,
-    /// Names of tags and fields that stand for others.
-    columns: ColumnOptions,
     failed: Option<Error>,
     /// Position after the rows returned so far.
     returned: u64,
@@ -47,12 +38,21 @@ impl LineProtocolReader {
                 stream.name
             )));
         }
+        let streams = streams.to_vec();
+        let stream = move |name: &str| {
+            streams.iter().find(|stream| stream.name == name).cloned().ok_or_else(|| {
+                let known = streams.iter().map(|stream| stream.name.as_str());
+                format!(
+                    "measurement `{name}`: this load has no stream of that name{}",
+                    did_you_mean(name, known)
+                )
+            })
+        };
+        let line_options = LineOptions { renames: columns.renames.clone(), ..LineOptions::default() };
         Ok(Self {
             lines: LineReader::new(input, options.line_bytes_max),
-            streams: streams.to_vec(),
-            decoder: RowDecoder::new(streams, Some(STREAM_KEY)),
+            decoder: LineDecoder::new(line_options, stream),
             options,
-            columns: columns.clone(),
             failed: None,
             returned: options.start,
         })
@@ -82,19 +82,13 @@ impl EventReader for LineProtocolReader {
             };
             if line.origin.number >= self.options.start {
                 bytes += line.bytes.len();
-                match line.too_long {
-                    true => {
-                        let max = self.options.line_bytes_max;
-                        self.decoder.reject(
-                            line.origin,
-                            format!("the line is longer than {max} bytes"),
-                            line.bytes,
-                        );
+                match (line.too_long, std::str::from_utf8(line.bytes)) {
+                    (true, _) => {
+                        let reason = format!("the line is longer than {} bytes", self.options.line_bytes_max);
+                        self.decoder.reject(line.origin, &reason, line.bytes);
                     }
-                    false => {
-                        let known = (self.streams.as_slice(), &self.columns);
-                        push_line(&mut self.decoder, known, line.origin, line.bytes, now);
-                    }
+                    (false, Ok(text)) => self.decoder.push_line(line.origin, text, now),
+                    (false, Err(_)) => self.decoder.reject(line.origin, "the line is not UTF-8", line.bytes),
                 }
             }
             if self.decoder.rows_read() >= self.options.batch_rows.max(1) || bytes >= self.options.batch_bytes
@@ -105,107 +99,13 @@ impl EventReader for LineProtocolReader {
     }
 }
 
-/// Decodes a line. Empty lines and comments do not make rows.
-fn push_line(
-    decoder: &mut RowDecoder,
-    known: (&[Arc<StreamSchema>], &ColumnOptions),
-    origin: RowOrigin,
-    line: &[u8],
-    now: Timestamp,
-) {
-    let Ok(text) = std::str::from_utf8(line) else {
-        return decoder.reject(origin, "the line is not UTF-8", line);
-    };
-    let Some(parsed) = parse_lines(text).next() else { return };
-    let event = parsed.map_err(|e| e.to_string()).and_then(|parsed| event(&parsed, known));
-    match event {
-        // the decoder reports what does not fit its stream
-        Ok(event) => decoder.push_json(origin, event.as_bytes(), now),
-        Err(reason) => decoder.reject(origin, reason, line),
-    }
-}
-
-/// Returns the event of a line as a JSON object that begins with the name of its stream; or what is wrong.
-fn event(
-    line: &ParsedLine<'_>,
-    (streams, columns): (&[Arc<StreamSchema>], &ColumnOptions),
-) -> Result<String, String> {
-    let name = line.series.measurement.as_str();
-    let stream = streams.iter().find(|stream| stream.name == name).ok_or_else(|| {
-        let known = streams.iter().map(|stream| stream.name.as_str());
-        format!("measurement `{name}`: this load has no stream of that name{}", did_you_mean(name, known))
-    })?;
-    let mut event = EventText::of_stream(name);
-    for (key, value) in line.series.tag_set.iter().flatten() {
-        let key = columns.renamed(key);
-        event.add(key, &tag_value(stream, key, value))?;
-    }
-    for (key, value) in &line.field_set {
-        event.add(columns.renamed(key), &field_value(value))?;
-    }
-    if let (Some(nanos), Some(time)) = (line.timestamp, stream.time) {
-        let time_text = EpochUnit::Nanos
-            .timestamp(nanos)
-            .ok_or_else(|| format!("the time {nanos} is not in the years -9999 to 9999"))?
-            .to_string();
-        event.add(&stream.fields[time].name, &time_text.into())?;
-    }
-    Ok(event.finish())
-}
-
-/// A JSON object that is written member by member, in order.
-struct EventText {
-    text: String,
-    keys: Vec<String>,
-}
-
-impl EventText {
-    fn of_stream(name: &str) -> Self {
-        Self { text: format!("{{\"{STREAM_KEY}\":{}", Value::from(name)), keys: vec![STREAM_KEY.to_owned()] }
-    }
-
-    /// Errors: there is a member `key`: a tag, a field, or the time field that the time of the line goes to.
-    fn add(&mut self, key: &str, value: &Value) -> Result<(), String> {
-        if self.keys.iter().any(|known| known == key) {
-            return Err(format!("`{key}` occurs twice"));
-        }
-        self.text.push_str(&format!(",{}:{value}", Value::from(key)));
-        self.keys.push(key.to_owned());
-        Ok(())
-    }
-
-    fn finish(mut self) -> String {
-        self.text.push('}');
-        self.text
-    }
-}
-
-/// Returns the value of a tag, which is text in line protocol, for the type of its field.
-fn tag_value(stream: &StreamSchema, key: &str, value: &str) -> Value {
-    let text = Value::from(value);
-    match stream.field_index(key).map(|i| stream.fields[i].ty) {
-        None | Some(FieldType::String | FieldType::Time | FieldType::Object) => text,
-        // a number or a truth value; the decoder tells what it expected instead of anything else
-        Some(_) => serde_json::from_str(value).unwrap_or(text),
-    }
-}
-
-fn field_value(value: &FieldValue<'_>) -> Value {
-    match value {
-        FieldValue::I64(number) => (*number).into(),
-        FieldValue::U64(number) => (*number).into(),
-        FieldValue::F64(number) => (*number).into(),
-        FieldValue::String(text) => text.as_str().into(),
-        FieldValue::Boolean(truth) => (*truth).into(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::io::Cursor;
 
     use arrow_array::RecordBatch;
-    use tidemill_types::{BadRow, Field, event_json};
+    use serde_json::Value;
+    use tidemill_types::{BadRow, Field, FieldType, event_json};
 
     use super::*;
 
@@ -267,9 +167,9 @@ mod tests {
             [
                 "line 4, byte 113: field `truck`: expected int (a whole number of 32 bits), found \"seven\"",
                 "line 5, byte 144: measurement `raedings`: this load has no stream of that name. Did you mean `readings`?",
-                "line 6, byte 163: No fields were provided",
-                "line 8, byte 206: `truck` occurs twice",
-                "line 9, byte 240: `speed` occurs twice"
+                "line 6, byte 163: no field has a value: expected `field=value` behind the measurement and its tags",
+                "line 8, byte 206: field `truck` occurs twice",
+                "line 9, byte 240: field `speed` occurs twice"
             ]
         );
         assert_eq!(position, 9);

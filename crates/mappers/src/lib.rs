@@ -9,6 +9,7 @@ mod binary_pass_through;
 mod csv;
 mod json;
 mod keyvalue;
+pub mod line_protocol;
 mod pass_through;
 mod protobuf;
 mod read;
@@ -28,6 +29,7 @@ pub fn add_all(catalog: &mut Catalog) {
     catalog.add_source_mapper(text::TextSourceType).add_sink_mapper(text::TextSinkType);
     catalog.add_source_mapper(xml::XmlSourceType).add_sink_mapper(xml::XmlSinkType);
     catalog.add_source_mapper(keyvalue::KeyValueSourceType).add_sink_mapper(keyvalue::KeyValueSinkType);
+    catalog.add_source_mapper(line_protocol::LineProtocolSourceType);
     catalog.add_source_mapper(csv::CsvSourceType).add_sink_mapper(csv::CsvSinkType);
     catalog.add_source_mapper(binary::BinarySourceType).add_sink_mapper(binary::BinarySinkType);
     catalog.add_source_mapper(binary_pass_through::BinaryPassThroughSourceType);

@@ -63,7 +63,8 @@ impl FromRequest<Arc<AppState>> for RequestBody {
                 None => receive(read, &parts, app).await?,
             }
         };
-        if encoding == Encoding::Identity {
+        // clients that compress all bodies say so of those that they do not have, too
+        if encoding == Encoding::Identity || bytes.is_empty() {
             return Ok(Self { bytes, media, budget: room });
         }
         let permit: Option<RequestPermit> = parts.extensions.remove();
@@ -135,6 +136,13 @@ fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
 pub(crate) struct BudgetedBytes {
     bytes: Bytes,
     _budget: BodyBudget,
+}
+
+impl BudgetedBytes {
+    /// Returns the same bytes for a decoder that shares them; they must not outlive their budget for long.
+    pub fn shared(&self) -> Bytes {
+        self.bytes.clone()
+    }
 }
 
 impl std::ops::Deref for BudgetedBytes {

@@ -99,7 +99,9 @@ impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         let ErrorReply { status, detail, header } = *self.0;
         let retryable = detail.retryable;
-        let mut response = (status, Json(ErrorBody { error: detail })).into_response();
+        let mut response = (status, Json(ErrorBody { error: detail.clone() })).into_response();
+        // some routes have another form of errors, which is made of it
+        response.extensions_mut().insert(detail);
         if retryable {
             response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER_S));
         }

@@ -35,6 +35,8 @@ impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for QueryPa
                 let reason = reason.replace("missing field", "missing parameter");
                 Err(ApiError::invalid(match parts.uri.query() {
                     None | Some("") => format!("{reason}; none are given behind `?`"),
+                    // a token is not repeated
+                    Some(query) if query.split('&').any(|part| part.starts_with("p=")) => reason,
                     Some(query) => format!("query `?{query}`: {reason}"),
                 }))
             }

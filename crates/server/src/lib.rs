@@ -5,6 +5,7 @@
 //! in: counting, the host check, the token, the right that its route needs, the concurrency limit, and then its handler, which calls
 //! the engine on a blocking thread.
 
+mod api_version;
 mod app;
 mod body;
 mod context;

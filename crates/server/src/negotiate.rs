@@ -7,11 +7,13 @@ use crate::error::ApiError;
 use tidemill_database::Format;
 
 /// Content types that select each format, the canonical one first.
-const MEDIA: [(Format, &[&str]); 4] = [
+const MEDIA: [(Format, &[&str]); 6] = [
     (Format::Json, &["application/json"]),
     (Format::Ndjson, &["application/x-ndjson", "application/ndjson", "application/jsonl"]),
     (Format::Csv, &["text/csv"]),
     (Format::Table, &["text/plain"]),
+    (Format::Arrow, &["application/vnd.apache.arrow.stream"]),
+    (Format::Parquet, &["application/vnd.apache.parquet"]),
 ];
 
 /// Selects the format of rows: `asked` in the query string, else the best of `Accept`, else JSON.
@@ -44,7 +46,7 @@ pub(crate) fn format(asked: Option<&str>, headers: &HeaderMap) -> Result<Format,
             StatusCode::NOT_ACCEPTABLE,
             ErrorKind::Invalid,
             format!(
-                "Accept `{accept}`: expected one of {}, or ?format=json|ndjson|csv|table",
+                "Accept `{accept}`: expected one of {}, or ?format=json|ndjson|csv|table|arrow|parquet",
                 known.join(", ")
             ),
         )
@@ -101,6 +103,9 @@ mod tests {
         assert_eq!(of("text/plain;q=0.4, application/x-ndjson; q=0.9"), Ok(Format::Ndjson));
         assert_eq!(of("text/html, application/json;q=0.8, */*;q=0.1"), Ok(Format::Json));
         assert_eq!(of("text/*"), Ok(Format::Csv));
+        assert_eq!(of("application/vnd.apache.arrow.stream, */*;q=0.1"), Ok(Format::Arrow));
+        assert_eq!(of("application/vnd.apache.parquet"), Ok(Format::Parquet));
+        assert_eq!(of("application/*"), Ok(Format::Json));
         assert_eq!(of("image/png"), Err(StatusCode::NOT_ACCEPTABLE));
         assert_eq!(of("application/json;q=0"), Err(StatusCode::NOT_ACCEPTABLE));
         assert_eq!(format(Some("table"), &HeaderMap::new()).ok(), Some(Format::Table));

@@ -6,7 +6,7 @@ use axum::Router;
 use axum::extract::{MatchedPath, Request, State};
 use axum::http::uri::PathAndQuery;
 use axum::http::{HeaderValue, Method, StatusCode, Uri, header};
-use axum::middleware::from_fn_with_state;
+use axum::middleware::{from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use tidemill_types::{Error, ErrorKind};
 use tower_http::catch_panic::CatchPanicLayer;
@@ -21,7 +21,8 @@ use crate::description::{ApiDescription, SUGGEST_PATH_BYTES_MAX};
 use crate::error::ApiError;
 use crate::guard::{auth, concurrency, host, observe, permissions};
 use crate::routes::{
-    backup, cluster, documents, events, find, rules, set_aside, siddhi, sinks, sql, statements, system, tail,
+    backup, cluster, documents, events, find, line_protocol, rules, set_aside, siddhi, sinks, sql,
+    statements, system, tail,
 };
 use crate::shared_errors;
 
@@ -37,6 +38,7 @@ use crate::shared_errors;
     tags(
         (name = "events", description = "Streams and the events sent to them"),
         (name = "sinks", description = "Events on their way to other systems, and those that were refused there"),
+        (name = "line protocol", description = "InfluxDB's routes for writing: each line is an event of the stream that its measurement names"),
         (name = "documents", description = "Collections of JSON documents, in MongoDB's relaxed Extended JSON"),
         (name = "sql", description = "Queries over everything"),
         (name = "queries", description = "SiddhiQL: what queries hold"),
@@ -78,6 +80,12 @@ fn documented_routes() -> OpenApiRouter<Arc<AppState>> {
         .routes(routes!(events::list))
         .routes(routes!(events::get, events::send))
         .routes(routes!(tail::tail))
+        .routes(routes!(line_protocol::write_v1))
+        .routes(routes!(line_protocol::write_v2))
+        .routes(routes!(line_protocol::write_v3))
+        .routes(routes!(line_protocol::query::create_database))
+        .routes(routes!(line_protocol::health::ping))
+        .routes(routes!(line_protocol::health::health))
         .routes(routes!(sinks::list))
         .routes(routes!(sinks::undelivered))
         .routes(routes!(sinks::retry))
@@ -130,12 +138,13 @@ pub(crate) fn router(app: Arc<AppState>) -> Router {
         .layer(CatchPanicLayer::custom(move |payload: Box<dyn std::any::Any + Send>| {
             panicking.panicked(&*payload).into_response()
         }))
+        .layer(from_fn(line_protocol::errors::own_form))
         .layer(from_fn_with_state(app.clone(), observe::observe))
         .with_state(app)
 }
 
 /// Conventional health paths that probes use, and their routes.
-const ALIASES: [(&str, &str); 3] = [("/health", "/readyz"), ("/ready", "/readyz"), ("/ping", "/livez")];
+const ALIASES: [(&str, &str); 1] = [("/ready", "/readyz")];
 
 /// Rewrites the path of a request to an alias into the route's own.
 pub(crate) fn resolve_alias<B>(request: &mut axum::http::Request<B>) {

@@ -4,6 +4,7 @@ use utoipa::openapi::path::Operation;
 use utoipa::openapi::schema::Ref;
 use utoipa::openapi::{ContentBuilder, OpenApi, Response, ResponseBuilder};
 
+use crate::api_version::ApiVersion;
 use crate::guard::concurrency;
 
 /// Operations to which a shared error reply applies.
@@ -48,7 +49,7 @@ pub(crate) fn add(api: &mut OpenApi) {
             for (status, of, description) in SHARED {
                 if applies(path, operation, of) {
                     let responses = &mut operation.responses.responses;
-                    responses.entry(status.to_owned()).or_insert_with(|| refusal(description).into());
+                    responses.entry(status.to_owned()).or_insert_with(|| refusal(path, description).into());
                 }
             }
         }
@@ -65,7 +66,8 @@ fn applies(path: &str, operation: &Operation, of: AppliesTo) -> bool {
     }
 }
 
-fn refusal(description: &str) -> Response {
-    let content = ContentBuilder::new().schema(Some(Ref::from_schema_name("ErrorBody"))).build();
+fn refusal(path: &str, description: &str) -> Response {
+    let schema = ApiVersion::of_path(path).map_or("ErrorBody", ApiVersion::schema_name);
+    let content = ContentBuilder::new().schema(Some(Ref::from_schema_name(schema))).build();
     ResponseBuilder::new().description(description).content("application/json", content).build()
 }

@@ -67,7 +67,7 @@ mod work;
 pub use arrow::datatypes::SchemaRef;
 pub use options::SqlOptions;
 pub use prepared::Prepared;
-pub use query::{QueryResult, QueryRows, QueryText};
+pub use query::{EncodedQuery, QueryResult, QueryRows};
 pub use session::Sql;
 pub use tables::{Moment, SystemTable, Tables};
 pub use tidemill_database::{MissingFields, StatementInfo, StatementPhase};

@@ -6,16 +6,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 
 use arrow::array::RecordBatch;
-use arrow::datatypes::SchemaRef;
+use arrow::datatypes::{FieldRef, SchemaRef};
 use bytes::Bytes;
 use futures::{FutureExt, Stream, StreamExt};
 use tidemill_access::Principal;
+use tidemill_database::ResultColumn;
 use tidemill_types::{Error, Result, Value};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
 
-use crate::error::too_many_rows;
-use crate::output::Format;
+use crate::error::{in_words, too_many_rows};
+use crate::output::{Format, named_columns};
 use crate::statements::Reader;
 use crate::{MissingFields, SqlOptions};
 
@@ -60,7 +61,7 @@ impl From<tidemill_database::QueryRequest> for QueryRequest {
 /// Message of a query's task to its reader. A result without `End` is incomplete.
 pub(crate) enum QueryMessage {
     Batch(RecordBatch),
-    Text(Bytes),
+    Encoded(Bytes),
     Failed(Error),
     End,
 }
@@ -225,17 +226,32 @@ impl QueryResult {
     }
 }
 
-/// Text of a running query: a stream of its pieces. Dropping it stops the query.
+/// Result of a running query in a format: a stream of its pieces. Dropping it stops the query.
 #[derive(Debug)]
-pub struct QueryText(pub(crate) QueryResult);
+pub struct EncodedQuery {
+    pub(crate) result: QueryResult,
+    pub(crate) format: Format,
+}
 
-impl Stream for QueryText {
+impl EncodedQuery {
+    /// Returns the columns, as the output names them.
+    pub fn columns(&self) -> Vec<ResultColumn> {
+        let schema = self.result.schema();
+        let column = |field: &FieldRef| ResultColumn {
+            name: field.name().clone(),
+            type_name: in_words(&field.data_type().to_string()),
+        };
+        named_columns(self.format, &schema).fields().iter().map(column).collect()
+    }
+}
+
+impl Stream for EncodedQuery {
     type Item = Result<Bytes>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        self.0.poll_message(cx).map(|message| match message? {
-            Ok(QueryMessage::Text(text)) => Some(Ok(text)),
-            Ok(_) => Some(Err(Error::internal("the result has another form than text"))),
+        self.result.poll_message(cx).map(|message| match message? {
+            Ok(QueryMessage::Encoded(bytes)) => Some(Ok(bytes)),
+            Ok(_) => Some(Err(Error::internal("the result has another form than bytes"))),
             Err(error) => Some(Err(error)),
         })
     }
@@ -267,7 +283,7 @@ impl QueryResult {
             },
         };
         let item = match message {
-            Some(message @ (QueryMessage::Batch(_) | QueryMessage::Text(_))) => {
+            Some(message @ (QueryMessage::Batch(_) | QueryMessage::Encoded(_))) => {
                 return Poll::Ready(Some(Ok(message)));
             }
             Some(QueryMessage::End) => None,

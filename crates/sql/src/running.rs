@@ -17,12 +17,12 @@ use crate::output::{Encoder, Format, batch_bytes, pieces};
 use crate::query::QueryMessage;
 use crate::work::{self, Work};
 
-/// Bytes of a row from which on memory is reserved before it becomes text: the row, the text, and the text while it grows.
+/// Bytes of a row from which on memory is reserved before it is encoded: the row, the output, and the output while it grows.
 const LARGE: usize = 4 << 20;
 
-/// Sends a piece of text. Returns whether there is a reader.
-async fn send_text(messages: &mpsc::Sender<QueryMessage>, text: Bytes) -> bool {
-    text.is_empty() || messages.send(QueryMessage::Text(text)).await.is_ok()
+/// Sends a piece of the output. Returns whether there is a reader.
+async fn send_bytes(messages: &mpsc::Sender<QueryMessage>, bytes: Bytes) -> bool {
+    bytes.is_empty() || messages.send(QueryMessage::Encoded(bytes)).await.is_ok()
 }
 
 /// Returns the result of a statement that is not a query.
@@ -52,7 +52,7 @@ impl RunningQuery {
         messages: &mpsc::Sender<QueryMessage>,
         work: &Work,
     ) -> Result<Forwarded> {
-        let mut encoder = format.map(|format| Encoder::new(format, &self.stream.schema()));
+        let mut encoder = format.map(|format| Encoder::new(format, &self.stream.schema())).transpose()?;
         let mut rows = 0_usize;
         while let Some(batch) = self.stream.next().await {
             let batch: RecordBatch = match batch {
@@ -79,13 +79,13 @@ impl RunningQuery {
                 if bytes >= LARGE {
                     work.reserve_pages(bytes.saturating_mul(3)).await.map_err(|stop| ended(&stop))?;
                 }
-                if !send_text(messages, encoder.encode(&piece)?).await {
+                if !send_bytes(messages, encoder.encode(&piece)?).await {
                     return Ok(Forwarded::ReaderGone);
                 }
             }
         }
         let has_reader = match encoder {
-            Some(encoder) => send_text(messages, encoder.finish()?).await,
+            Some(encoder) => send_bytes(messages, encoder.finish()?).await,
             None => true,
         };
         Ok(if has_reader { Forwarded::All } else { Forwarded::ReaderGone })

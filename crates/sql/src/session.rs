@@ -26,7 +26,7 @@ use crate::parameters::ParameterTypes;
 use crate::plan_cache::PlanCache;
 use crate::prepared::Prepared;
 use crate::query::{
-    AbortOnDrop, ClosingFlag, QueryMessage, QueryRequest, QueryResult, QueryRows, QueryText, Watchdog,
+    AbortOnDrop, ClosingFlag, EncodedQuery, QueryMessage, QueryRequest, QueryResult, QueryRows, Watchdog,
 };
 use crate::running::{Forwarded, RunningQuery, one_row};
 use crate::session_state::{environment, one_thread, session_state};
@@ -138,18 +138,19 @@ impl Sql {
         self.shared.query(request.into(), origin).await
     }
 
-    /// Plans and starts the statement of a request, and returns its result as text in this format. The text is made by the
+    /// Plans and starts the statement of a request, and returns its result as bytes in this format. They are made by the
     /// query's thread, in pieces.
     ///
     /// Errors: those of [`Self::run`].
-    pub async fn run_text(
+    pub async fn run_encoded(
         &self,
         request: tidemill_database::QueryRequest,
         format: Format,
-    ) -> Result<QueryText> {
+    ) -> Result<EncodedQuery> {
         let origin = request.origin;
         let request = QueryRequest { format: Some(format), ..request.into() };
-        self.shared.query(request, origin).await.map(QueryText)
+        let result = self.shared.query(request, origin).await?;
+        Ok(EncodedQuery { result, format })
     }
 
     /// Returns the statements that run and the last that have ended, by number, of those that the caller manages: its own, or
@@ -251,9 +252,9 @@ impl Sql {
     }
 }
 
-/// Returns a result of one batch as text.
-fn text_of(rows: &RecordBatch, format: Format) -> Result<Bytes> {
-    let mut encoder = Encoder::new(format, &rows.schema());
+/// Returns a result of one batch as bytes.
+fn bytes_of(rows: &RecordBatch, format: Format) -> Result<Bytes> {
+    let mut encoder = Encoder::new(format, &rows.schema())?;
     let begin = encoder.encode(rows)?;
     Ok([begin, encoder.finish()?].concat().into())
 }
@@ -320,8 +321,8 @@ impl Shared {
                 let schema = row.schema();
                 let result = match request.format {
                     None => QueryMessage::Batch(row),
-                    Some(format) => match text_of(&row, format) {
-                        Ok(text) => QueryMessage::Text(text),
+                    Some(format) => match bytes_of(&row, format) {
+                        Ok(bytes) => QueryMessage::Encoded(bytes),
                         Err(error) => QueryMessage::Failed(error),
                     },
                 };

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt};
 use tidemill_access::Principal;
-use tidemill_database::{BatchReply, Database, Description, Format, QueryRequest, StatementInfo, TextStream};
+use tidemill_database::{
+    BatchReply, Database, Description, EncodedReply, Format, QueryRequest, StatementInfo,
+};
 use tidemill_engine::Engine;
 use tidemill_sql::{QueryResult, QueryRows, Sql};
 use tidemill_types::{Error, Result};
@@ -48,13 +50,18 @@ impl Database for EngineDatabase {
         .boxed()
     }
 
-    fn query_text(&self, request: QueryRequest, format: Format) -> BoxFuture<'static, Result<TextStream>> {
+    fn query_encoded(
+        &self,
+        request: QueryRequest,
+        format: Format,
+    ) -> BoxFuture<'static, Result<EncodedReply>> {
         let database = self.clone();
         async move {
             database.caught_up().await?;
-            let text = database.sql.run_text(request, format).await?;
+            let result = database.sql.run_encoded(request, format).await?;
+            let columns = result.columns();
             // a result without rows may have no bytes at all, and callers may poll again after the end
-            Ok(text.fuse().boxed())
+            Ok(EncodedReply { columns, pieces: result.fuse().boxed() })
         }
         .boxed()
     }

@@ -1,5 +1,6 @@
 //! Decoding of JSON and CSV rows to Arrow batches; each rejected row is reported with its reason.
 
+mod cells;
 mod scalars;
 
 use std::borrow::Cow;
@@ -18,6 +19,7 @@ use serde_json::value::RawValue;
 
 use crate::{Duration, Error, FieldType, Mismatch, Result, StreamSchema, Timestamp, repeated_key};
 
+pub use cells::CellValue;
 pub use scalars::{bool_from_text, mismatch};
 use scalars::{json_integer, json_text, parse_float, quotes_hint};
 
@@ -40,6 +42,8 @@ pub struct BatchBuilder {
     /// Names of fields by the names that objects have in their place.
     renames: HashMap<String, String>,
     complete: bool,
+    /// True if fields keep values of other types whatever their declaration says.
+    keep_all: bool,
 }
 
 /// A checked value of the current row; `Text` is a byte range of the builder's `text` buffer.
@@ -92,6 +96,7 @@ impl BatchBuilder {
             envelope: None,
             renames: HashMap::new(),
             complete: false,
+            keep_all: false,
             schema,
         }
     }
@@ -229,7 +234,9 @@ impl BatchBuilder {
     }
 
     fn keeps_mismatch(&self, index: usize) -> bool {
-        self.schema.fields[index].mismatch == Mismatch::Keep
+        let schema = &self.schema;
+        let is_free = schema.key != Some(index) && schema.time != Some(index) && !schema.id.contains(&index);
+        schema.fields[index].mismatch == Mismatch::Keep || (self.keep_all && is_free)
     }
 
     /// Keeps the value of field `index`, which has another type, among the undeclared fields.
@@ -396,7 +403,11 @@ fn check_keys<E: serde::de::Error>(name: &str, raw: &str) -> Result<(), E> {
 
 /// Repeated fields are rejected, because JSON readers disagree on which value counts.
 fn repeated<E: serde::de::Error>(name: &str) -> E {
-    E::custom(format!("field `{name}` occurs twice"))
+    E::custom(repeated_field(name))
+}
+
+fn repeated_field(name: &str) -> String {
+    format!("field `{name}` occurs twice")
 }
 
 /// An object key, borrowed unless it has escapes.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::decode::{BatchBuilder, CellTarget};
+use crate::decode::{BatchBuilder, CellTarget, CellValue};
 use crate::{Error, InterleavedBatches, Result, StreamSchema, Timestamp, did_you_mean};
 
 /// Maximum number of bytes stored of a row that could not be decoded.
@@ -86,7 +86,7 @@ pub struct RowDecoder {
 }
 
 impl RowDecoder {
-    /// Creates a decoder for rows of these streams (fewer than 65,536). `stream_field` is the field of each
+    /// Creates a decoder for rows of these streams (fewer than 65,536; others come by [`Self::add_stream`]). `stream_field` is the field of each
     /// JSON object that names its stream, if the rows have one.
     pub fn new(streams: &[Arc<StreamSchema>], stream_field: Option<&str>) -> Self {
         let builder = |stream: &Arc<StreamSchema>| {
@@ -134,6 +134,38 @@ impl RowDecoder {
                 self.out.row_numbers.push(origin.number);
             }
             Err(e) => self.out.rejected.push(BadRow::new(origin, Some(&schema.name), e, row)),
+        }
+    }
+
+    /// Adds a stream, whose rows come by [`Self::push_cells`], and returns its number. Values of other types are kept as
+    /// [`BatchBuilder::set_keep_mismatches`] says if `keeps_mismatches`. `None` if there are 65,535 streams.
+    pub fn add_stream(&mut self, stream: &Arc<StreamSchema>, keeps_mismatches: bool) -> Option<u16> {
+        let number = u16::try_from(self.builders.len()).ok()?;
+        let mut builder = BatchBuilder::new(stream.clone());
+        builder.set_keep_mismatches(keeps_mismatches);
+        self.by_name.insert(stream.name.clone(), number);
+        self.builders.push((stream.clone(), builder));
+        Some(number)
+    }
+
+    /// Decodes one row of named values of the stream with this number. `text` is the row as it was sent.
+    ///
+    /// Time: as [`BatchBuilder::push_cells`].
+    pub fn push_cells<'c>(
+        &mut self,
+        origin: RowOrigin,
+        stream: u16,
+        cells: impl IntoIterator<Item = (&'c str, CellValue<'c>)>,
+        time: Timestamp,
+        text: &[u8],
+    ) {
+        let (schema, builder) = &mut self.builders[usize::from(stream)];
+        match builder.push_cells(cells, time) {
+            Ok(()) => {
+                self.order.push(stream);
+                self.out.row_numbers.push(origin.number);
+            }
+            Err(e) => self.out.rejected.push(BadRow::new(origin, Some(&schema.name), e, text)),
         }
     }
 
@@ -187,8 +219,20 @@ impl RowDecoder {
     /// Rejects a row that could not be split into fields or cells. It belongs to the first stream, unless the
     /// rows name their streams.
     pub fn reject(&mut self, origin: RowOrigin, reason: impl fmt::Display, text: &[u8]) {
-        let only = self.stream_field.is_none().then(|| self.builders[0].0.name.as_str());
-        self.out.rejected.push(BadRow::new(origin, only, reason, text));
+        let only = self.stream_field.is_none().then(|| self.builders.first()).flatten();
+        let only = only.map(|(schema, _)| schema.name.clone());
+        self.reject_of(origin, only.as_deref(), reason, text);
+    }
+
+    /// Rejects a row of the stream with this name, if it is known.
+    pub fn reject_of(
+        &mut self,
+        origin: RowOrigin,
+        stream: Option<&str>,
+        reason: impl fmt::Display,
+        text: &[u8],
+    ) {
+        self.out.rejected.push(BadRow::new(origin, stream, reason, text));
     }
 
     /// Returns the number of good and bad rows since the last [`Self::finish`].

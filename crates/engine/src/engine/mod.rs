@@ -25,7 +25,7 @@ use std::time::Duration;
 use arrow_array::RecordBatch;
 use crossbeam_channel::Receiver;
 use parking_lot::Mutex;
-use tidemill_types::{Error, ErrorKind, Result, StreamSchema};
+use tidemill_types::{DecodedRows, Error, ErrorKind, Result, StreamSchema};
 
 use crate::admin::backup;
 use crate::admin::backup::BackupReport;
@@ -184,6 +184,14 @@ impl Engine {
     /// [`tidemill_files::events_from_columns`].
     pub fn send_batch(&self, stream: &str, batch: RecordBatch, options: &SendOptions) -> Result<SendReply> {
         sending::send_batch(&self.node, stream, batch, options)
+    }
+
+    /// Sends rows of one or several streams of the app, which the caller has decoded, and returns when they are as durable as `options`
+    /// say. Rejected rows are returned with their reasons; those that name a stream of the app are stored in `system.rejected`.
+    ///
+    /// Errors: `LimitReached` and `Unavailable` when the rows are not accepted now.
+    pub fn send_rows(&self, rows: DecodedRows, options: &SendOptions) -> Result<SendReply> {
+        sending::send_rows(&self.node, rows, options)
     }
 
     /// Batches of `stream` as they are applied from now on.

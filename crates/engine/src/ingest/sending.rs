@@ -39,11 +39,11 @@ pub fn send_json(
         Ok(decoded) => decoded,
         Err(e) => {
             let bad = BadRow::new(RowOrigin::of_row(0), Some(stream), &e, body);
-            send(node, DecodedRows { rejected: vec![bad], ..DecodedRows::default() }, stream, options)?;
+            send_rows(node, DecodedRows { rejected: vec![bad], ..DecodedRows::default() }, options)?;
             return Err(e);
         }
     };
-    send(node, decoded, stream, options)
+    send_rows(node, decoded, options)
 }
 
 /// Sends a batch of `stream` whose columns are fields of the stream; those of [`StreamSchema::batch_schema`] fit as they are.
@@ -53,10 +53,14 @@ pub fn send_json(
 pub fn send_batch(node: &Node, stream: &str, batch: RecordBatch, options: &SendOptions) -> Result<SendReply> {
     let schema = node.app.deployment.stream(stream)?;
     let decoded = tidemill_files::events_from_columns(&batch, schema, node.host.clock.now())?;
-    send(node, decoded, stream, options)
+    send_rows(node, decoded, options)
 }
 
-fn send(node: &Node, decoded: DecodedRows, stream: &str, options: &SendOptions) -> Result<SendReply> {
+/// Sends rows of one or several streams of the app: valid ones are applied, the others are returned with their reasons. Those that name
+/// a stream of the app are stored in `system.rejected`.
+///
+/// Errors: `LimitReached` and `Unavailable` when the rows are not accepted now.
+pub fn send_rows(node: &Node, decoded: DecodedRows, options: &SendOptions) -> Result<SendReply> {
     let durability = options.durability.unwrap_or(node.app.deployment.settings.durability);
     let accepted = decoded.rows.len() as u64;
     let rejected: Vec<RowError> = decoded
@@ -69,7 +73,7 @@ fn send(node: &Node, decoded: DecodedRows, stream: &str, options: &SendOptions) 
     } else {
         Vec::new()
     };
-    let records = split_records(node, decoded, stream, &options.origin)?;
+    let records = split_records(node, decoded, &options.origin)?;
     node.host.check_disk_space()?;
     let (sender, receiver) = crossbeam_channel::unbounded();
     let timeout = node.app.deployment.settings.send_timeout.to_std();
@@ -107,12 +111,7 @@ fn send(node: &Node, decoded: DecodedRows, stream: &str, options: &SendOptions) 
 }
 
 /// Splits rows by partition and size. Rejected rows go with the first record of their stream's partition.
-fn split_records(
-    node: &Node,
-    decoded: DecodedRows,
-    stream: &str,
-    origin: &str,
-) -> Result<Vec<(usize, Events)>> {
+fn split_records(node: &Node, decoded: DecodedRows, origin: &str) -> Result<Vec<(usize, Events)>> {
     let homes = &node.app.deployment.partitioner;
     let mut records = Vec::new();
     for rows in decoded.rows.chunks(ROWS_PER_RECORD_MAX) {
@@ -122,12 +121,16 @@ fn split_records(
             }
         }
     }
-    if !decoded.rejected.is_empty() {
-        let rejected = decoded.rejected.into_iter().map(|bad| rejected_row(bad, stream, origin)).collect();
-        let home = homes.for_stream(stream).0 as usize;
+    for bad in decoded.rejected {
+        // the ledger of an unknown stream would never be read
+        let Some(stream) = bad.stream.clone().filter(|name| node.app.deployment.stream(name).is_ok()) else {
+            continue;
+        };
+        let home = homes.for_stream(&stream).0 as usize;
+        let row = rejected_row(bad, stream, origin);
         match records.iter_mut().find(|(p, _)| *p == home) {
-            Some((_, events)) => events.rejected = rejected,
-            None => records.push((home, Events { rejected, ..Events::default() })),
+            Some((_, events)) => events.rejected.push(row),
+            None => records.push((home, Events { rejected: vec![row], ..Events::default() })),
         }
     }
     Ok(records)
@@ -190,9 +193,9 @@ fn emitted_events(stream: &StreamSchema, batch: &RecordBatch) -> Vec<EmittedEven
 }
 
 /// Converts a bad row for `system.rejected`.
-fn rejected_row(bad: BadRow, stream: &str, origin: &str) -> RejectedRow {
+fn rejected_row(bad: BadRow, stream: String, origin: &str) -> RejectedRow {
     RejectedRow {
-        stream: bad.stream.unwrap_or_else(|| stream.to_owned()),
+        stream,
         kind: "malformed".into(),
         reason: bad.message,
         raw: bad.text,

@@ -1,5 +1,6 @@
 //! Fields and types of files whose stream is not declared yet, from their first rows.
 
+mod declaration;
 mod field_names;
 
 #[cfg(feature = "parquet")]
@@ -33,6 +34,8 @@ pub struct InferredStream {
     pub fields: Vec<Field>,
     /// Names in the rows that no field can have, each with the name of its field.
     pub renames: Vec<(String, String)>,
+    /// Names of the fields that are tags of line protocol.
+    pub tags: Vec<String>,
 }
 
 /// Columns in the order of their first appearance, each with what its values have in common.
@@ -63,7 +66,7 @@ impl Columns {
                 renames.push((name, field));
             }
         }
-        InferredStream { name, fields, renames }
+        InferredStream { name, fields, renames, tags: vec![] }
     }
 }
 
@@ -132,28 +135,33 @@ pub fn infer_json_lines(input: Box<dyn Read + Send>, rows: usize) -> Result<Infe
 ///
 /// Errors: a line is not line protocol; with its number.
 pub fn infer_line_protocol(input: Box<dyn Read + Send>, rows: usize) -> Result<Vec<InferredStream>> {
-    let mut streams: Vec<(String, Columns)> = Vec::new();
+    let mut streams: Vec<(String, Columns, Vec<String>)> = Vec::new();
     for_each_line(input, rows, |number, line| {
         let wrong = |what: String| Error::invalid(format!("line {number}: {what}"));
         let text = std::str::from_utf8(line).map_err(|e| wrong(e.to_string()))?;
         let Some(parsed) = parse_lines(text).next() else { return Ok(()) };
         let parsed = parsed.map_err(|e| wrong(e.to_string()))?;
         let name = parsed.series.measurement.as_str();
-        let at = streams.iter().position(|(known, _)| known == name).unwrap_or_else(|| {
-            streams.push((name.to_owned(), Columns::default()));
+        let at = streams.iter().position(|(known, ..)| known == name).unwrap_or_else(|| {
+            streams.push((name.to_owned(), Columns::default(), vec![]));
             streams.len() - 1
         });
-        let columns = &mut streams[at].1;
+        let (_, columns, tags) = &mut streams[at];
         columns.add("time", Guess::Time);
         for (key, _) in parsed.series.tag_set.iter().flatten() {
             columns.add(key, Guess::Text);
+            if !tags.iter().any(|known| known == key.as_str()) {
+                tags.push(key.to_string());
+            }
         }
         for (key, value) in &parsed.field_set {
             columns.add(key, of_field(value));
         }
         Ok(())
     })?;
-    Ok(streams.into_iter().map(|(name, columns)| columns.stream(Some(name))).collect())
+    let stream =
+        |(name, columns, tags): (String, Columns, _)| InferredStream { tags, ..columns.stream(Some(name)) };
+    Ok(streams.into_iter().map(stream).collect())
 }
 
 fn of_field(value: &FieldValue<'_>) -> Guess {

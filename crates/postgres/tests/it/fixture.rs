@@ -18,7 +18,9 @@ use arrow_schema::{DataType, Field, SchemaRef, TimeUnit};
 use futures::future::BoxFuture;
 use futures::stream::{self, StreamExt};
 use tidemill_access::Principal;
-use tidemill_database::{BatchReply, Database, Description, Format, QueryRequest, StatementInfo, TextStream};
+use tidemill_database::{
+    BatchReply, Database, Description, EncodedReply, Format, QueryRequest, StatementInfo,
+};
 use tidemill_gateway::{Gateway, ListenOptions, Listener, Metrics, TlsFiles};
 use tidemill_postgres::{PostgresFrontEnd, PostgresOptions};
 use tidemill_types::{Error, Result, Value};
@@ -203,7 +205,7 @@ impl Database for FixedDatabase {
         })
     }
 
-    fn query_text(&self, _: QueryRequest, _: Format) -> BoxFuture<'static, Result<TextStream>> {
+    fn query_encoded(&self, _: QueryRequest, _: Format) -> BoxFuture<'static, Result<EncodedReply>> {
         Box::pin(async { Err(Error::invalid("the wire asks for batches")) })
     }
 

@@ -10,6 +10,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use tidemill_types::Error;
 use tokio::sync::OwnedSemaphorePermit;
 
+use crate::api_version::ApiVersion;
 use crate::app::AppState;
 use crate::error::ApiError;
 
@@ -74,11 +75,12 @@ impl PermitInner {
     }
 }
 
-/// Returns whether the limit holds for a path: for `/api` without the routes of statements. Those, health and metrics must
-/// answer under load.
+/// Returns whether the limit holds for a path: for `/api` without the routes of statements, and for line protocol. Statements, health
+/// and metrics must answer under load.
 pub(crate) fn is_counted(path: &str) -> bool {
     let rest = path.strip_prefix(STATEMENTS);
-    path.starts_with("/api/") && !rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    let is_statements = rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+    (path.starts_with("/api/") && !is_statements) || ApiVersion::of_path(path).is_some()
 }
 
 /// Middleware that gives requests a [`RequestPermit`] where the limit holds.

@@ -41,16 +41,23 @@ use Need::{Nothing, Right, Token};
 use Object::{AllRules, Collection, Query, Rule, Server, Stream};
 
 /// Needs by route.
-pub(crate) const NEEDS: [(Method, &str, Need); 36] = [
+pub(crate) const NEEDS: [(Method, &str, Need); 42] = [
     (Method::GET, "/", Nothing),
     (Method::GET, "/livez", Nothing),
     (Method::GET, "/readyz", Nothing),
+    (Method::GET, "/ping", Nothing),
+    (Method::GET, "/health", Nothing),
     (Method::GET, "/metrics", Right(Read, Server)),
     (Method::GET, "/api/v1/openapi.json", Token),
     (Method::GET, "/api/v1/streams", Token),
     (Method::GET, "/api/v1/streams/{stream}", Right(Read, Stream)),
     (Method::POST, "/api/v1/streams/{stream}", Right(Write, Stream)),
     (Method::GET, "/api/v1/streams/{stream}/tail", Right(Read, Stream)),
+    // the streams that the lines name are checked one by one
+    (Method::POST, "/write", Token),
+    (Method::POST, "/api/v2/write", Token),
+    (Method::POST, "/api/v3/write_lp", Token),
+    (Method::POST, "/query", Token),
     (Method::GET, "/api/v1/sinks", Token),
     (Method::GET, "/api/v1/undelivered", Token),
     (Method::POST, "/api/v1/undelivered/retry", Right(Author, Server)),

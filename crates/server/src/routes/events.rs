@@ -1,12 +1,15 @@
 //! Routes of events and streams.
 
 use std::str::FromStr;
+use std::sync::Arc;
 
 use axum::Json;
 use axum::http::StatusCode;
 use serde::{Deserialize, Deserializer, de};
 use tidemill_access::{Action, Resource};
-use tidemill_engine::{BodyFormat, Durability, SendOptions};
+use tidemill_engine::{self as engine, BodyFormat, Durability, Engine, SendOptions};
+use tidemill_files::{events_from_arrow_stream, events_from_parquet};
+use tidemill_types::{BadRow, DecodedRows, ErrorKind, Result, RowOrigin, StreamSchema, Timestamp};
 use utoipa::{IntoParams, ToSchema};
 
 use crate::body::RequestBody;
@@ -16,14 +19,25 @@ use crate::extract::{PathParams, QueryParams};
 use crate::model::{OneOrMany, SendRefusal, SendReply, Stream};
 
 /// Content types of events and their formats.
-const MEDIA: [(&str, BodyFormat); 6] = [
-    ("application/json", BodyFormat::Json),
-    ("application/x-ndjson", BodyFormat::Ndjson),
-    ("application/ndjson", BodyFormat::Ndjson),
-    ("application/jsonl", BodyFormat::Ndjson),
-    ("application/x-jsonlines", BodyFormat::Ndjson),
-    ("text/csv", BodyFormat::Csv),
+const MEDIA: [(&str, EventsFormat); 8] = [
+    ("application/json", EventsFormat::Text(BodyFormat::Json)),
+    ("application/x-ndjson", EventsFormat::Text(BodyFormat::Ndjson)),
+    ("application/ndjson", EventsFormat::Text(BodyFormat::Ndjson)),
+    ("application/jsonl", EventsFormat::Text(BodyFormat::Ndjson)),
+    ("application/x-jsonlines", EventsFormat::Text(BodyFormat::Ndjson)),
+    ("text/csv", EventsFormat::Text(BodyFormat::Csv)),
+    ("application/vnd.apache.arrow.stream", EventsFormat::Arrow),
+    ("application/vnd.apache.parquet", EventsFormat::Parquet),
 ];
+
+/// Format of a body with events.
+#[derive(Debug, Clone, Copy)]
+enum EventsFormat {
+    Text(BodyFormat),
+    /// Arrow IPC stream.
+    Arrow,
+    Parquet,
+}
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
@@ -57,13 +71,14 @@ pub(crate) fn durability<'de, D: Deserializer<'de>>(d: D) -> Result<Option<Durab
 
 /// Send events.
 ///
-/// The body is one JSON object, an array of them, one object a line (NDJSON), or CSV with a header line. Good rows are
-/// accepted even when others are not: 200 when all were, 207 when some were rejected, 400 when all were.
+/// The body is one JSON object, an array of them, one object a line (NDJSON), CSV with a header line, an Arrow IPC stream or a Parquet
+/// file whose columns are fields of the stream. Good rows are accepted even when others are not: 200 when all were, 207 when some were rejected, 400 when all were.
 #[utoipa::path(
     post, path = "/api/v1/streams/{stream}", tag = "events", operation_id = "sendEvents",
     params(("stream" = String, Path, description = "Name of the stream"), SendParams),
     request_body(description = "Events; gzip and zstd content encodings are accepted", content(
         (OneOrMany = "application/json"), (String = "application/x-ndjson"), (String = "text/csv"),
+        (Vec<u8> = "application/vnd.apache.arrow.stream"), (Vec<u8> = "application/vnd.apache.parquet"),
     )),
     responses(
         (status = 200, description = "All rows were accepted", body = SendReply),
@@ -83,12 +98,49 @@ pub(crate) async fn send(
 ) -> Result<(StatusCode, Json<SendReply>), ApiError> {
     let accepted = MEDIA.map(|(media, _)| media);
     let media = content.expect_media(&accepted)?;
-    let format = MEDIA.iter().find(|(m, _)| *m == media).map_or(BodyFormat::Json, |(_, format)| *format);
-    let body = content.into_bytes();
+    let format = MEDIA
+        .iter()
+        .find(|(m, _)| *m == media)
+        .map_or(EventsFormat::Text(BodyFormat::Json), |(_, format)| *format);
     let options =
         SendOptions { durability: params.durability, wait: params.wait, origin: super::ORIGIN.to_owned() };
-    let reply = call.engine(move |engine| engine.send_json(&stream, &body, format, &options)).await?;
-    Ok(with_status(reply.into()))
+    let bytes_max = call.app.options.body_bytes_max;
+    let body = content.into_bytes();
+    let reply = call.engine(move |engine| match format {
+        EventsFormat::Text(format) => engine.send_json(&stream, &body, format, &options).map(Ok),
+        EventsFormat::Arrow => send_columns(engine, &stream, &options, |schema, now| {
+            events_from_arrow_stream(body.shared(), schema, now, bytes_max)
+        }),
+        EventsFormat::Parquet => send_columns(engine, &stream, &options, |schema, now| {
+            events_from_parquet(body.shared(), schema, now, bytes_max)
+        }),
+    });
+    match reply.await? {
+        Ok(reply) => Ok(with_status(reply.into())),
+        // a retry would not make the columns smaller
+        Err(e) if e.kind() == ErrorKind::LimitReached => {
+            Err(ApiError::with_status(StatusCode::PAYLOAD_TOO_LARGE, ErrorKind::LimitReached, e.to_string()))
+        }
+        Err(e) => Err(e.into()),
+    }
+}
+
+/// Sends the rows of a body of columns. A body that cannot be decoded is in `system.rejected`, as one of text is, and the inner result has
+/// the reason.
+fn send_columns(
+    engine: &Engine,
+    stream: &str,
+    options: &SendOptions,
+    decode: impl FnOnce(&Arc<StreamSchema>, Timestamp) -> Result<DecodedRows>,
+) -> Result<Result<engine::SendReply>> {
+    match decode(engine.stream_schema(stream)?, engine.now()) {
+        Ok(rows) => engine.send_rows(rows, options).map(Ok),
+        Err(e) => {
+            let bad = BadRow::new(RowOrigin::of_row(0), Some(stream), &e, b"");
+            engine.send_rows(DecodedRows { rejected: vec![bad], ..DecodedRows::default() }, options)?;
+            Ok(Err(e))
+        }
+    }
 }
 
 /// Adds the status that reflects how many rows were accepted.

@@ -7,11 +7,12 @@
 use std::io;
 
 use axum::body::Body;
-use axum::http::{HeaderMap, HeaderValue, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 use axum::response::Response;
 use bytes::Bytes;
 use futures::stream::{self, BoxStream, StreamExt};
 use serde::Deserialize;
+use serde_json::json;
 use tidemill_types::{Error, Result, Value};
 use tokio::sync::mpsc::{self, Receiver, Sender};
 use tokio::time::{Instant, timeout, timeout_at};
@@ -22,8 +23,12 @@ use crate::context::RequestContext;
 use crate::error::{ApiError, ErrorBody, ErrorDetail};
 use crate::extract::QueryParams;
 use crate::negotiate;
-use tidemill_database::{Format, QueryRequest};
+use tidemill_database::{EncodedReply, Format, QueryRequest, ResultColumn};
 
+/// Header with the names and types of the columns of a reply.
+const COLUMNS: HeaderName = HeaderName::from_static("tidemill-columns");
+/// Maximum bytes of [`COLUMNS`]; HTTP clients refuse replies with long heads.
+const COLUMNS_BYTES_MAX: usize = 8 << 10;
 /// Chunks buffered for the client.
 const CHUNKS_BUFFERED_MAX: usize = 4;
 
@@ -31,7 +36,7 @@ const CHUNKS_BUFFERED_MAX: usize = 4;
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct SqlParams {
-    /// `json`, `ndjson`, `csv` or `table`. Goes before the `Accept` header.
+    /// `json`, `ndjson`, `csv`, `table`, `arrow` or `parquet`. Goes before the `Accept` header.
     #[serde(default)]
     format: Option<String>,
 }
@@ -51,9 +56,10 @@ pub(crate) struct SqlRequest {
 
 /// Ask in SQL.
 ///
-/// The rows come in the form of `?format=` or `Accept`: a JSON array, NDJSON, CSV with a header line, or a table for
-/// people. When the query fails after the first rows, the body ends with a line `{"error": …}` (JSON, NDJSON) or
-/// `error: …` (CSV, table) and the connection is closed before the end of the body.
+/// The rows come in the form of `?format=` or `Accept`: a JSON array, NDJSON, CSV with a header line, a table for
+/// people, an Arrow IPC stream, or a Parquet file. The header `Tidemill-Columns` has the names and types of the columns as JSON. When the
+/// query fails after the first rows, the body ends with a line `{"error": …}` (JSON, NDJSON) or `error: …` (CSV, table), and in every format
+/// the connection is closed before the end of the body.
 #[utoipa::path(
     post, path = "/api/v1/sql", tag = "sql", operation_id = "sql",
     params(SqlParams),
@@ -61,8 +67,9 @@ pub(crate) struct SqlRequest {
     responses(
         (status = 200, description = "The rows", content(
             (Vec<Object> = "application/json"), (String = "application/x-ndjson"), (String = "text/csv"),
-            (String = "text/plain"),
-        )),
+            (String = "text/plain"), (Vec<u8> = "application/vnd.apache.arrow.stream"),
+            (Vec<u8> = "application/vnd.apache.parquet"),
+        ), headers(("Tidemill-Columns" = String, description = "`[{\"name\": …, \"type\": …}, …]`, left out above 8 KiB"))),
         (status = 400, description = "The query is wrong", body = ErrorBody),
         (status = 404, description = "It names a table or function that does not exist", body = ErrorBody),
         (status = 406, description = "None of the accepted content types", body = ErrorBody),
@@ -80,8 +87,8 @@ pub(crate) async fn query(
     let request = QueryRequest::new(sql, super::ORIGIN, call.principal.clone()).with_parameters(parameters);
     let deadline = Instant::now() + call.app.options.query_timeout;
     let timed_out = |_| Error::unavailable(too_long(&call));
-    let mut body =
-        timeout_at(deadline, call.app.database.query_text(request, format)).await.map_err(timed_out)??;
+    let started = timeout_at(deadline, call.app.database.query_encoded(request, format));
+    let EncodedReply { columns, pieces: mut body } = started.await.map_err(timed_out)??;
     let first = match timeout_at(deadline, body.next()).await.map_err(timed_out)? {
         Some(first) => first?,
         None => Bytes::new(),
@@ -90,7 +97,28 @@ pub(crate) async fn query(
     tokio::spawn(forward_chunks(call, first, body, sender, deadline));
     let mut response = Response::new(Body::from_stream(reply_chunks(receiver, format)));
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(format.content_type()));
+    if let Some(columns) = columns_header(&columns) {
+        response.headers_mut().insert(COLUMNS, columns);
+    }
     Ok(response)
+}
+
+/// Returns the names and types of columns as JSON in ASCII; `None` where it would be too long for a header.
+fn columns_header(columns: &[ResultColumn]) -> Option<HeaderValue> {
+    let column = |column: &ResultColumn| json!({"name": column.name, "type": column.type_name});
+    let json = serde_json::Value::from_iter(columns.iter().map(column)).to_string();
+    let mut ascii = String::with_capacity(json.len());
+    for c in json.chars() {
+        match c {
+            // outside of texts JSON is ASCII, and in texts every character may be escaped
+            ' '..='~' => ascii.push(c),
+            c => {
+                let mut units = [0; 2];
+                c.encode_utf16(&mut units).iter().for_each(|unit| ascii.push_str(&format!("\\u{unit:04x}")));
+            }
+        }
+    }
+    HeaderValue::from_str(&ascii).ok().filter(|value| value.len() <= COLUMNS_BYTES_MAX)
 }
 
 fn too_long(call: &RequestContext) -> String {
@@ -239,6 +267,8 @@ fn last_line(error: ErrorDetail, format: Format) -> Bytes {
             serde_json::to_string(&ErrorBody { error }).unwrap_or_else(|_| "{\"error\":{}}".to_owned())
         }
         Format::Csv | Format::Table => format!("error: {}", error.message.replace('\n', " ")),
+        // a reader would take text for damaged rows; the body that does not end says it
+        Format::Arrow | Format::Parquet => return Bytes::new(),
     };
     Bytes::from(format!("\n{text}\n"))
 }

@@ -157,7 +157,7 @@ impl Tail {
     async fn send_stored(&mut self) -> Result<()> {
         let statement = self.positions.select(self.events.stream());
         let request = QueryRequest::new(statement, super::ORIGIN, self.principal.clone());
-        let mut reply = self.app.database.query_text(request, Format::Ndjson).await?;
+        let mut reply = self.app.database.query_encoded(request, Format::Ndjson).await?.pieces;
         let mut rest: Vec<u8> = vec![];
         while let Some(chunk) = reply.next().await {
             rest.extend_from_slice(&chunk?);

@@ -9,7 +9,7 @@
 //! Lines `user NAME: GRANT, …` in front of the first case add a user with a token, and `limited NAME of USER: GRANT, …` adds a
 //! token of that user with these limits. A request with the header `As: NAME` has that token.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
@@ -18,8 +18,15 @@ use tidemill_access::Grant;
 use crate::harness::{Mill, Reply, TOKEN};
 
 /// Reply headers that are part of a case.
-const HEADERS: [&str; 6] =
-    ["content-type", "allow", "www-authenticate", "retry-after", "accept-encoding", "connection"];
+const HEADERS: [&str; 7] = [
+    "content-type",
+    "allow",
+    "www-authenticate",
+    "retry-after",
+    "accept-encoding",
+    "connection",
+    "x-influxdb-version",
+];
 
 struct Case {
     name: String,
@@ -57,6 +64,23 @@ fn replies_are_as_in_the_case_files() {
     if std::env::var_os("UPDATE_CASES").is_none() {
         assert!(wrong.is_empty(), "{wrong}");
     }
+}
+
+/// The page of line protocol says what works by naming cases: each case, and no other.
+#[test]
+fn the_page_of_line_protocol_names_its_cases() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let text = std::fs::read_to_string(root.join("tests/cases/line_protocol.http")).unwrap();
+    let page = std::fs::read_to_string(root.join("../../docs/line-protocol.md")).unwrap();
+    let cases: BTreeSet<String> = parse(&text).1.into_iter().map(|case| case.name).collect();
+    let table = page.split("## What works").nth(1).unwrap().split("\n## ").next().unwrap();
+    // behind the head of the table
+    let rows = table.lines().filter(|line| line.starts_with('|')).skip(2);
+    let named: BTreeSet<String> = rows
+        .filter_map(|line| line.trim_end_matches('|').rsplit('|').next())
+        .flat_map(|cell| cell.split(';').map(|name| name.trim().to_owned()))
+        .collect();
+    assert_eq!(named, cases);
 }
 
 fn parse(text: &str) -> (String, Vec<Case>) {

@@ -14,7 +14,8 @@ use serde_json::Value as Json;
 use tempfile::TempDir;
 use tidemill_access::{Access, AccessFile, Grant, Principal};
 use tidemill_database::{
-    BatchReply, Database, Description, Format, QueryRequest, StatementInfo, StatementPhase, TextStream,
+    BatchReply, Database, Description, EncodedReply, Format, QueryRequest, ResultColumn, StatementInfo,
+    StatementPhase,
 };
 use tidemill_engine::{Analytics, App, Engine};
 use tidemill_server::{Server, ServerOptions, Token, serve};
@@ -335,7 +336,11 @@ impl Database for ScriptedSql {
         Box::pin(async { Err(Error::invalid("HTTP asks for text")) })
     }
 
-    fn query_text(&self, request: QueryRequest, format: Format) -> BoxFuture<'static, Result<TextStream>> {
+    fn query_encoded(
+        &self,
+        request: QueryRequest,
+        format: Format,
+    ) -> BoxFuture<'static, Result<EncodedReply>> {
         let QueryRequest { text: sql, parameters, .. } = request;
         Box::pin(async move {
             if !parameters.is_empty() {
@@ -345,7 +350,7 @@ impl Database for ScriptedSql {
             let (word, n) = sql.split_once(' ').unwrap_or((&sql, "0"));
             let n: u64 = n.parse().unwrap_or(0);
             let rows = stream::iter(0..n).map(move |i| Ok(row(i, format)));
-            Ok(match word {
+            let pieces = match word {
                 "rows" => rows.boxed(),
                 "fail" => {
                     rows.chain(stream::iter([Err(Error::limit("the query needs more memory"))])).boxed()
@@ -354,7 +359,9 @@ impl Database for ScriptedSql {
                 "stuck" => rows.chain(stream::pending()).boxed(),
                 "panic" => panic!("as the test asked"),
                 _ => return Err(Error::invalid(format!("expected a query, found `{sql}`"))),
-            })
+            };
+            let columns = vec![ResultColumn { name: "n°".to_owned(), type_name: "bigint".to_owned() }];
+            Ok(EncodedReply { columns, pieces })
         })
     }
 
@@ -394,6 +401,7 @@ fn row(i: u64, format: Format) -> Bytes {
         Format::Ndjson => format!("{{\"n\":{i}}}\n"),
         Format::Json => format!("{}{{\"n\":{i}}}", if i == 0 { "[" } else { "," }),
         Format::Csv | Format::Table => format!("{i}\n"),
+        Format::Arrow | Format::Parquet => format!("<{i}>"),
     }
     .into()
 }

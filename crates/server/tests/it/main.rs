@@ -3,9 +3,11 @@
 mod auth;
 mod bodies;
 mod cases;
+mod columns;
 mod documents;
 mod events;
 mod harness;
+mod line_protocol;
 mod load;
 mod openapi;
 mod shutdown;

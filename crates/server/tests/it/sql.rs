@@ -19,6 +19,15 @@ fn rows_come_in_the_form_that_was_asked_for() {
     let reply = mill.post_json("/api/v1/sql?format=table", r#"{"query":"rows 1"}"#);
     assert_eq!((reply.status, reply.text().as_str()), (200, "0\n"));
     assert_eq!(reply.header("content-type"), Some("text/plain; charset=utf-8"));
+    assert_eq!(reply.header("tidemill-columns"), Some(r#"[{"name":"n\u00b0","type":"bigint"}]"#));
+    for (format, media) in
+        [("arrow", "application/vnd.apache.arrow.stream"), ("parquet", "application/vnd.apache.parquet")]
+    {
+        let reply = ask(&mill, "rows 2", media);
+        assert_eq!((reply.header("content-type"), reply.text().as_str()), (Some(media), "<0><1>"));
+        let reply = mill.post_json(&format!("/api/v1/sql?format={format}"), r#"{"query":"rows 1"}"#);
+        assert_eq!((reply.header("content-type"), reply.text().as_str()), (Some(media), "<0>"));
+    }
     let many = ask(&mill, "rows 20000", "application/x-ndjson");
     assert_eq!(many.text().lines().count(), 20_000);
     mill.wait_for_metric("http_requests_in_flight", 0.0);
@@ -74,6 +83,12 @@ fn a_failure_after_the_first_row_is_told_and_the_body_is_not_ended() {
         assert!(reply.starts_with("HTTP/1.1 200"), "{reply}");
         assert!(reply.contains(&format!("\n{line}\n")), "{reply}");
         // a complete chunked body ends with a chunk of length 0
+        assert!(!reply.ends_with("0\r\n\r\n"), "{reply}");
+    }
+    // no text among bytes that a reader decodes
+    for format in ["arrow", "parquet"] {
+        let reply = text(format);
+        assert!(reply.contains("<1>\r\n") && !reply.contains("memory"), "{reply}");
         assert!(!reply.ends_with("0\r\n\r\n"), "{reply}");
     }
     mill.wait_for_metric("http_requests_in_flight", 0.0);

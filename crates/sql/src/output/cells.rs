@@ -18,6 +18,17 @@ pub(super) fn with_utc(batch: &RecordBatch, names: &SchemaRef) -> Result<RecordB
     })
 }
 
+/// Renames the columns to `names` and converts them for formats with types: times without a zone to UTC, views to plain texts and
+/// bytes.
+pub(super) fn columnar(batch: &RecordBatch, names: &SchemaRef) -> Result<RecordBatch> {
+    map_columns(batch, names, |column| match column.data_type() {
+        DataType::Timestamp(unit, None) => cast(column, &DataType::Timestamp(*unit, Some("UTC".into()))),
+        DataType::Utf8View => cast(column, &DataType::Utf8),
+        DataType::BinaryView => cast(column, &DataType::Binary),
+        _ => Ok(column.clone()),
+    })
+}
+
 /// Converts lists, structs and maps to JSON strings.
 pub(super) fn nested_to_json(batch: &RecordBatch) -> Result<RecordBatch> {
     if !batch.columns().iter().any(|c| c.data_type().is_nested()) {
@@ -34,7 +45,8 @@ fn map_columns(
     names: &SchemaRef,
     convert: impl Fn(&ArrayRef) -> std::result::Result<ArrayRef, ArrowError>,
 ) -> Result<RecordBatch> {
-    let failed = |e: ArrowError| Error::internal("a result cannot be written as text").with_source(e);
+    let failed =
+        |e: ArrowError| Error::internal("a result cannot be converted for its output").with_source(e);
     let columns =
         batch.columns().iter().map(convert).collect::<std::result::Result<Vec<_>, _>>().map_err(failed)?;
     let fields = names.fields().iter().zip(&columns);

@@ -1,4 +1,4 @@
-//! A result as text, piece by piece.
+//! A result as bytes, piece by piece.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -36,25 +36,26 @@ pub(crate) fn pieces(batch: RecordBatch) -> impl Iterator<Item = RecordBatch> {
     })
 }
 
-/// Writer of a result whose text is taken while it is written.
+/// Writer of a result whose bytes are taken while it is written.
 pub(crate) struct Encoder {
     writer: Writer<Buffer>,
     written: Buffer,
 }
 
 impl Encoder {
-    pub fn new(format: Format, schema: &SchemaRef) -> Self {
+    /// Errors: as [`Writer::new`].
+    pub fn new(format: Format, schema: &SchemaRef) -> Result<Self> {
         let written = Buffer::default();
-        Self { writer: Writer::new(format, schema, written.clone()), written }
+        Ok(Self { writer: Writer::new(format, schema, written.clone())?, written })
     }
 
-    /// Returns the text of these rows, or a part of it: some formats look at the first rows before they write any.
+    /// Returns the output of these rows, or a part of it: some formats look at the first rows before they write any.
     pub fn encode(&mut self, rows: &RecordBatch) -> Result<Bytes> {
         self.writer.write(rows)?;
         Ok(self.written.take())
     }
 
-    /// Returns the end of the text.
+    /// Returns the end of the output.
     pub fn finish(self) -> Result<Bytes> {
         let Self { writer, written } = self;
         writer.finish()?;
@@ -62,7 +63,7 @@ impl Encoder {
     }
 }
 
-/// Text that was not taken yet.
+/// Output that was not taken yet.
 #[derive(Clone, Default)]
 struct Buffer(Arc<Mutex<Vec<u8>>>);
 

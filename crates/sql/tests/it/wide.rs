@@ -84,7 +84,7 @@ async fn batches_have_few_bytes_and_text_comes_in_pieces() {
         }
         for format in [Format::Json, Format::Ndjson, Format::Csv, Format::Table] {
             let mut text = sql
-                .run_text(
+                .run_encoded(
                     QueryRequest::new("select n, s from Points order by n", "http", Principal::system()),
                     format,
                 )

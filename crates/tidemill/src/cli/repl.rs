@@ -183,7 +183,7 @@ fn nested_command(
 /// Runs a statement and prints its rows.
 fn run(session: &Session, statement: &str, options: &ShellOptions) -> anyhow::Result<()> {
     let started = Instant::now();
-    session.run(statement, options.format, &mut std::io::stdout().lock())?;
+    session.run(statement, options.format, &mut std::io::stdout())?;
     if options.timing {
         println!("Time: {:.3} ms", started.elapsed().as_secs_f64() * 1000.0);
     }

@@ -52,7 +52,7 @@ impl Session {
     }
 
     /// Runs a query and prints its rows.
-    pub fn run(&self, query: &str, format: OutputFormat, out: &mut dyn Write) -> anyhow::Result<()> {
+    pub fn run(&self, query: &str, format: OutputFormat, out: &mut (dyn Write + Send)) -> anyhow::Result<()> {
         match self {
             Self::Remote(client) => client.sql(query, format.name(), out),
             Self::Local(tidemill) => {
@@ -68,9 +68,9 @@ impl Session {
 pub fn write_rows(
     format: output::Format,
     rows: &tidemill_sql::QueryRows,
-    out: impl Write,
+    out: impl Write + Send,
 ) -> tidemill::Result<()> {
-    let mut writer = output::Writer::new(format, &rows.schema, out);
+    let mut writer = output::Writer::new(format, &rows.schema, out)?;
     for batch in &rows.batches {
         writer.write(batch)?;
     }

@@ -30,7 +30,7 @@ fn open(dir: &tempfile::TempDir, partitions: u32) -> Tidemill {
 /// Returns the rows of a query as JSON, one object per row.
 fn rows(tidemill: &Tidemill, query: &str) -> Vec<Value> {
     let found = tidemill.sql(query).unwrap();
-    let mut writer = output::Writer::new(output::Format::Ndjson, &found.schema, Vec::new());
+    let mut writer = output::Writer::new(output::Format::Ndjson, &found.schema, Vec::new()).unwrap();
     for batch in &found.batches {
         writer.write(batch).unwrap();
     }

@@ -17,7 +17,7 @@ const RULES: &str =
 
 fn rows(tidemill: &Tidemill, query: &str) -> Vec<Value> {
     let rows = tidemill.sql(query).unwrap();
-    let mut writer = output::Writer::new(output::Format::Ndjson, &rows.schema, Vec::new());
+    let mut writer = output::Writer::new(output::Format::Ndjson, &rows.schema, Vec::new()).unwrap();
     rows.batches.iter().for_each(|batch| writer.write(batch).unwrap());
     String::from_utf8(writer.finish().unwrap())
         .unwrap()

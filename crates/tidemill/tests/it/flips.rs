@@ -56,7 +56,7 @@ fn told(dir: &Path) -> Result<(String, Vec<String>), String> {
     let mut text = String::new();
     for query in QUERIES {
         let rows = tidemill.sql(query).map_err(|e| e.to_string())?;
-        let mut writer = Writer::new(Format::Ndjson, &rows.schema, Vec::new());
+        let mut writer = Writer::new(Format::Ndjson, &rows.schema, Vec::new()).unwrap();
         for batch in &rows.batches {
             writer.write(batch).unwrap();
         }

@@ -5,6 +5,7 @@ mod aggregations;
 mod apps;
 mod backup;
 mod changes;
+mod clients;
 mod cluster;
 mod commands;
 mod connected;

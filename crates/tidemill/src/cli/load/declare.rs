@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::{Context, bail, ensure};
-use tidemill::{App, FieldType};
+use tidemill::App;
 use tidemill_files::{
     InferredStream, infer_avro, infer_csv, infer_json_lines, infer_line_protocol, infer_parquet,
 };
@@ -18,8 +18,6 @@ use super::source::{fetch, reader};
 
 /// Rows that are looked at.
 const ROWS: usize = 10_000;
-/// Words that are names only in backticks.
-const RESERVED: [&str; 8] = ["and", "or", "not", "in", "true", "false", "null", "now"];
 
 /// Prints the declaration of a stream for `input`, or writes it as an app into the new directory `create`.
 pub fn infer(
@@ -42,8 +40,8 @@ pub fn infer(
     }
     let declarations: Vec<String> = streams
         .iter()
-        .map(|stream| declaration(stream.name.as_deref().unwrap_or(name), stream))
-        .collect::<anyhow::Result<_>>()
+        .map(|stream| stream.declaration(stream.name.as_deref().unwrap_or(name)))
+        .collect::<tidemill::Result<_>>()
         .with_context(|| input.to_string())?;
     let options = load_options(&streams, columns);
     let hint = if options.is_empty() { String::new() } else { format!("// load with{options}\n") };
@@ -98,58 +96,4 @@ fn streams_of(input: &Input, columns: &ColumnArgs) -> anyhow::Result<Vec<Inferre
             _ => vec![infer_parquet(fetch(rows()?, &input.to_string())?.reopen()?)?],
         },
     })
-}
-
-/// Returns the declaration of a stream in the rule language. A single time field is the event time.
-fn declaration(name: &str, stream: &InferredStream) -> anyhow::Result<String> {
-    ensure!(!stream.fields.is_empty(), "there is no column whose name a field can have");
-    let fields: Vec<String> = stream
-        .fields
-        .iter()
-        .map(|f| format!("  {}: {},\n", identifier(&f.name), f.declared_type()))
-        .collect();
-    let mut times = stream.fields.iter().filter(|field| field.ty == FieldType::Time);
-    let time = match (times.next(), times.next(), &stream.name) {
-        (Some(time), None, _) | (Some(time), _, Some(_)) => format!(" time {}", identifier(&time.name)),
-        _ => String::new(),
-    };
-    Ok(format!("event {} {{\n{}}}{time};\n", identifier(name), fields.concat()))
-}
-
-fn identifier(name: &str) -> String {
-    let mut chars = name.chars();
-    let begins = chars.next().is_some_and(|c| c.is_ascii_alphabetic() || c == '_');
-    let is_plain = begins && chars.all(|c| c.is_ascii_alphanumeric() || c == '_');
-    match is_plain && !RESERVED.contains(&name) {
-        true => name.to_owned(),
-        false => format!("`{name}`"),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use tidemill::Field;
-
-    use super::*;
-
-    #[test]
-    fn a_single_time_is_the_event_time() {
-        let stream = |fields: &[(&str, FieldType)]| InferredStream {
-            name: None,
-            fields: fields.iter().map(|(name, ty)| Field::new(*name, *ty)).collect(),
-            renames: vec![],
-        };
-        let one =
-            stream(&[("at", FieldType::Time), ("unit price", FieldType::Double), ("in", FieldType::Long)]);
-        assert_eq!(
-            declaration("Trades", &one).unwrap(),
-            "event Trades {\n  at: time,\n  `unit price`: double,\n  `in`: long,\n} time at;\n"
-        );
-        let two = stream(&[("sent", FieldType::Time), ("seen", FieldType::Time)]);
-        assert_eq!(
-            declaration("day-1", &two).unwrap(),
-            "event `day-1` {\n  sent: time,\n  seen: time,\n};\n"
-        );
-        assert!(declaration("Empty", &stream(&[])).is_err());
-    }
 }
