@@ -165,7 +165,8 @@ pub fn unfollow(node: &Node, id: PartitionId) {
 
 /// Drops what standbys keep for the time after a take-over and has arrived in the partitions that it belongs to.
 pub fn drop_arrived(node: &Node) {
-    let following = node.owned.following();
+    let mut following = node.owned.following();
+    following.retain(|standby| standby.outbox.keeps_batches());
     if following.is_empty() {
         return;
     }
