@@ -160,7 +160,8 @@ impl fmt::Display for Refusal {
             ),
             Self::OtherApp { expected, found } => write!(
                 f,
-                "the cluster runs the app {expected}, this node {found}: start it with the app of the other nodes"
+                "the cluster runs the app {expected}, this node {found}: start it with rules, queries, app.toml, variables of queries, and \
+                 the settings memory, documents_bytes and query_rows of the other nodes"
             ),
             Self::OtherTiming => f.write_str(
                 "the intervals of heartbeats, lease, suspicion, take-over or moves differ from those of the cluster: start the node with \

@@ -216,8 +216,9 @@ struct AppToml {
 }
 
 impl App {
-    /// Returns a hash of rules, queries and `app.toml`, by which nodes of a cluster find out that they run the same app. Where the app
-    /// lies, and settings of a start, do not count.
+    /// Returns a hash of what decides what becomes of a record: rules, queries and `app.toml`, the settings that bound the state, and the
+    /// variables that queries use. Nodes of a cluster find out by it that they run the same app. Where the app lies does not count, nor do
+    /// other settings of a start.
     pub fn content_hash(&self) -> String {
         let content = AppSource {
             dir: PathBuf::new(),
@@ -225,8 +226,11 @@ impl App {
             set: Vec::new(),
             ..self.source.clone()
         };
-        let content = serde_json::to_vec(&content).unwrap_or_default();
-        format!("{:032x}", xxhash_rust::xxh3::xxh3_128(&content))
+        let is_used =
+            |name: &str| self.queries.iter().any(|file| file.text.contains(&format!("${{{name}}}")));
+        let vars: BTreeMap<_, _> = self.vars.iter().filter(|(name, _)| is_used(name)).collect();
+        let content = serde_json::to_vec(&(content, self.settings.result_settings(), vars));
+        format!("{:032x}", xxhash_rust::xxh3::xxh3_128(&content.unwrap_or_default()))
     }
 
     /// Reads the app in the directory `path`, or the app of a single file, `*.siddhi` or `*.rules`. `set` has

@@ -1,6 +1,6 @@
 //! The thread that gives the replicas of this node the roles that the control partition says.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use tidemill_types::{Offset, PartitionId, Result};
@@ -32,11 +32,16 @@ enum Wanted {
 pub fn run(node: &Node, cluster: &ClusterNode) {
     let mut commits_due = Duration::ZERO;
     let mut epochs = OwnedEpochs::new();
+    let mut failing = BTreeSet::new();
     while !node.host.is_stopping() {
         for id in node.host.partition_ids() {
             match step(node, cluster, &mut epochs, id) {
-                Ok(()) => node.host.health.clear_problem_of(AREA, &id.to_string()),
-                Err(e) => node.host.health.report_problem_of(AREA, &id.to_string(), e.to_string()),
+                Ok(()) if failing.remove(&id) => node.host.health.clear_problem_of(AREA, &id.to_string()),
+                Ok(()) => {}
+                Err(e) => {
+                    failing.insert(id);
+                    node.host.health.report_problem_of(AREA, &id.to_string(), e.to_string());
+                }
             }
         }
         ownership::drop_arrived(node);

@@ -103,7 +103,7 @@ enum Part {
     SetAside = 12,
     SourceEpoch = 13,
     FormerReader = 14,
-    TransactionPart = 15,
+    OrderedTransaction = 15,
 }
 
 /// Digest of a partition, and the effects of the record that is applied.
@@ -242,7 +242,7 @@ impl EffectDigest {
 
     /// Adds a part of a transaction for the log of a partition.
     pub fn transaction_part(&mut self, target: PartitionId, part: &TransactionPart) {
-        self.part(Part::TransactionPart);
+        self.part(Part::OrderedTransaction);
         self.number(target.0.into());
         self.hasher.update(&part.id.bytes());
         self.signed(part.order);

@@ -107,8 +107,8 @@ pub fn follow(node: &Node, id: PartitionId) -> Result<Arc<Partition>> {
     following
 }
 
-/// Makes a partition that this process follows its own, in `epoch`. Returns false if the standby cannot take over, as it has stopped or has
-/// dropped what the former owner may not have sent: it is given up then, and [`acquire`] opens the partition.
+/// Makes a partition that this process follows its own, in `epoch`. Returns false if the standby cannot take over, as it has stopped, is behind
+/// the start of its log, or has dropped what the former owner may not have sent: it is given up then, and [`acquire`] opens the partition.
 ///
 /// Errors: `NotFound` for a partition that this process does not follow; `Conflict` if the partition has an owner of a later epoch;
 /// `Unavailable` when a store does not answer. The partition stays a standby then.
@@ -122,7 +122,7 @@ pub fn promote(node: &Node, id: PartitionId, epoch: u64) -> Result<bool> {
         node.host.zones.disown(id);
         return Err(error);
     }
-    if standby.has_failed() || !standby.become_owner() {
+    if standby.has_failed() || is_left_behind(node, &standby) || !standby.become_owner() {
         node.host.zones.disown(id);
         unfollow(node, id);
         return Ok(false);
@@ -165,7 +165,8 @@ pub fn unfollow(node: &Node, id: PartitionId) {
 
 /// Drops what standbys keep for the time after a take-over and has arrived in the partitions that it belongs to.
 pub fn drop_arrived(node: &Node) {
-    let following = node.owned.following();
+    let mut following = node.owned.following();
+    following.retain(|standby| standby.outbox.keeps_batches());
     if following.is_empty() {
         return;
     }
@@ -178,8 +179,9 @@ pub fn drop_arrived(node: &Node) {
     }
 }
 
-/// Drops rows of standbys that the owners have committed. Standbys that have stopped are given up, and those behind the start of their log, which
-/// the owner has cut: they may wait for the vote of another partition whose replica here has begun after it. Returns those that were given up.
+/// Drops rows of standbys that the owners have committed. Standbys that have stopped are given up, and replicas behind the start of their log,
+/// which another owner has cut: they may wait for the vote of another partition whose replica here has begun after it. Returns those that were
+/// given up.
 ///
 /// Errors: those of the tables' store.
 pub fn tend_standbys(node: &Node) -> Result<Vec<PartitionId>> {
@@ -188,12 +190,22 @@ pub fn tend_standbys(node: &Node) -> Result<Vec<PartitionId>> {
         return Ok(Vec::new());
     }
     node.host.commits.forget_known(|id, offset| offset >= node.host.log.start(id));
-    let is_left_behind = |one: &Partition| one.applied() < node.host.log.start(one.id);
-    let failed = following.iter().filter(|one| one.has_failed() || is_left_behind(one));
-    let failed: Vec<PartitionId> = failed.map(|one| one.id).collect();
+    let failed = following.iter().filter(|one| one.has_failed() || is_left_behind(node, one));
+    let mut failed: Vec<PartitionId> = failed.map(|one| one.id).collect();
     failed.iter().for_each(|id| unfollow(node, *id));
+    // a former owner has published a later state than this one had when it took over
+    for owner in node.owned.all().iter().filter(|one| is_left_behind(node, one)) {
+        tracing::warn!(partition = owner.id.0, "opened again, as a former owner has cut its log");
+        lose(node, owner.id);
+        failed.push(owner.id);
+    }
     refresh_tables(node)?;
     Ok(failed)
+}
+
+/// Returns whether a replica is behind the start of its log: only a published state has what is missing.
+fn is_left_behind(node: &Node, replica: &Partition) -> bool {
+    replica.applied() < node.host.log.start(replica.id)
 }
 
 /// Learns what other processes have committed.

@@ -188,6 +188,12 @@ impl Outbox {
         self.inner.lock().waiting.len()
     }
 
+    /// Returns whether batches are kept for the next owner.
+    pub fn keeps_batches(&self) -> bool {
+        let inner = self.inner.lock();
+        inner.held && !inner.waiting.is_empty()
+    }
+
     /// Returns the number of rounds whose emissions wait to be sent.
     pub fn waiting_rounds(&self) -> usize {
         let inner = self.inner.lock();

@@ -618,11 +618,11 @@ impl TwoEngines {
                 .zip(parts)
                 .flat_map(|(role, all)| all.into_iter().map(move |one| (role, one)))
             {
-                let (id, log) = (replica.id, self.log.end(replica.id));
+                let (id, log) = (replica.id, self.log.start(replica.id)..self.log.end(replica.id));
                 let failed = if replica.has_failed() { ", failed" } else { "" };
                 let batches = replica.outbox.batches();
                 all += &format!(
-                    "engine {engine}: {role} of {id} at {} of {log}, {batches} batches to send{failed}; ",
+                    "engine {engine}: {role} of {id} at {} of {log:?}, {batches} batches to send{failed}; ",
                     replica.applied()
                 );
             }
@@ -717,7 +717,11 @@ impl TwoEngines {
             let owner = self.placement.owner(id).and_then(|owner| self.node(owner));
             let applied = owner.and_then(|node| node.owned.get(id)).map(|partition| partition.applied());
             if applied != Some(self.log.end(id)) {
-                return Err(format!("partition {id} is applied up to {applied:?} of {}", self.log.end(id)));
+                return Err(format!(
+                    "partition {id} is applied up to {applied:?} of {}: {}",
+                    self.log.end(id),
+                    self.describe_replicas()
+                ));
             }
         }
         let nodes: Vec<&Node> = nodes.iter().map(|node| &**node).collect();

@@ -207,6 +207,11 @@ fn nodes_that_do_not_fit_are_refused() {
     let other_app = App::from_rules("shop", "event Other { id: string } key id;");
     let other_app = shared.try_start("b", "b", other_app).err().unwrap();
     assert_eq!(other_app.kind(), ErrorKind::Conflict, "{other_app}");
+    let mut other_bounds = app();
+    other_bounds.settings.query_rows += 1;
+    let other_bounds = shared.try_start("b", "b", other_bounds).err().unwrap();
+    assert_eq!(other_bounds.kind(), ErrorKind::Conflict, "{other_bounds}");
+    assert!(other_bounds.to_string().contains("query_rows"), "{other_bounds}");
     send(&first.engine, "Order", &orders(0, 10));
     check(&first, 10);
 }

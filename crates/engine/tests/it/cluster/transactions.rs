@@ -27,7 +27,7 @@ fn transfers(engine: &Engine) -> Vec<String> {
         let doc = bson::raw::RawDocument::from_bytes(doc).unwrap();
         doc.get_str("_id").unwrap().to_owned()
     };
-    let mut ids: Vec<String> = all.iter().map(|doc| id(doc)).collect();
+    let mut ids: Vec<String> = all.iter().map(id).collect();
     ids.sort_unstable();
     ids
 }

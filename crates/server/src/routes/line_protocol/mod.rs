@@ -149,6 +149,9 @@ pub(crate) struct WriteParamsV3 {
     /// Has no effect: there is one database.
     #[expect(dead_code, reason = "has no effect")]
     db: Option<String>,
+    /// Has no effect.
+    #[expect(dead_code, reason = "has no effect")]
+    org: Option<String>,
 }
 
 fn yes() -> bool {
