@@ -253,6 +253,8 @@ impl DeliveryQueue {
     ///
     /// Errors: the files cannot be read.
     pub fn take_due(&mut self, rows_min: usize) -> Result<usize> {
+        // another owner may have delivered what this one could not, and later rows
+        self.drop_in_flight(self.announced);
         let mut rows = self.in_flight.iter().map(|queued| queued.rows.len()).sum::<usize>();
         while rows < rows_min && !self.is_closed {
             let Some(mut queued) = self.next_queued()? else { break };

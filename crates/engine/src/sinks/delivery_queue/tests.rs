@@ -186,3 +186,39 @@ fn a_queue_of_all_partitions_is_divided_once() {
     (2..4).for_each(|offset| push(&mut second, offset, 3));
     assert_eq!(due(&mut second, 100).len(), 12);
 }
+
+fn id(offset: u64, row: u32) -> EventId {
+    EventId { partition: PARTITION, offset: Offset(offset), row }
+}
+
+#[test]
+fn events_that_another_owner_has_delivered_leave_in_their_order() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut queue = open(dir.path());
+    (0..3).for_each(|offset| push(&mut queue, offset, 1));
+    // the other side does not take the first one from this owner, which keeps it on the disk
+    assert_eq!(due(&mut queue, 1), [id(0, 0)]);
+    queue.store().unwrap();
+    queue.set_announced(id(1, 0));
+    assert_eq!(due(&mut queue, 100), [id(2, 0)]);
+    assert_eq!((queue.counts().delivered, queue.counts().waiting()), (2, 1));
+    queue.store().unwrap();
+    queue.close().unwrap();
+    let mut queue = open(dir.path());
+    assert_eq!((due(&mut queue, 100), queue.counts().waiting()), (vec![id(2, 0)], 1));
+}
+
+#[test]
+fn a_standby_drops_what_its_owner_has_delivered_from_disk_and_memory() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut queue = open(dir.path());
+    (0..2).for_each(|offset| push(&mut queue, offset, 2));
+    queue.store().unwrap();
+    (2..4).for_each(|offset| push(&mut queue, offset, 2));
+    for (last, waiting) in [(id(0, 0), 7), (id(1, 1), 4), (id(2, 0), 3)] {
+        queue.set_announced(last);
+        queue.drop_delivered().unwrap();
+        assert_eq!(queue.counts().waiting(), waiting, "after {last}");
+    }
+    assert_eq!(due(&mut queue, 100), [id(2, 1), id(3, 0), id(3, 1)]);
+}
