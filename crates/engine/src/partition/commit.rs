@@ -102,13 +102,9 @@ impl Partition {
             waiting.records.clear();
             return false;
         }
+        let is_repeated = |first: &mut PendingRecord| first.part().is_some_and(|part| self.is_repeated(part));
         if !waiting.participant.holds_out()
-            && waiting
-                .records
-                .front()
-                .and_then(PendingRecord::part)
-                .is_some_and(|part| self.is_repeated(part))
-            && let Some(record) = waiting.records.pop_front()
+            && let Some(record) = waiting.records.pop_front_if(is_repeated)
         {
             drop(waiting);
             self.apply_batch(vec![record], None);

@@ -326,16 +326,14 @@ impl DeliverySink {
     ///
     /// Errors: the first of those of [`DeliveryQueue::store`]; the others are stored all the same.
     pub fn store(&self) -> Result<()> {
-        let stored = self.all_queues().into_iter().map(|queue| queue.with(DeliveryQueue::store));
-        stored.collect::<Vec<_>>().into_iter().collect()
+        for_each_queue(self.all_queues(), DeliveryQueue::store)
     }
 
     /// Makes all events of applied records durable in the queues of the partitions that this process owns.
     ///
     /// Errors: as [`Self::store`].
     pub fn store_own(&self) -> Result<()> {
-        let stored = self.own_queues().into_iter().map(|queue| queue.with(DeliveryQueue::store));
-        stored.collect::<Vec<_>>().into_iter().collect()
+        for_each_queue(self.own_queues(), DeliveryQueue::store)
     }
 
     /// Makes all events of applied records of one partition durable.
@@ -355,9 +353,8 @@ impl DeliverySink {
             queues.rotate_left(turn);
         }
         queues.retain(|queue| queue.lock().has_progressed());
-        let some = queues.into_iter().take(PROGRESS_QUEUES);
-        let stored = some.map(|queue| queue.with(DeliveryQueue::store_progress));
-        stored.collect::<Vec<_>>().into_iter().collect()
+        queues.truncate(PROGRESS_QUEUES);
+        for_each_queue(queues, DeliveryQueue::store_progress)
     }
 
     /// Returns the events' fields.
@@ -427,6 +424,17 @@ impl DeliverySink {
     pub fn close(&self) {
         self.all_queues().iter().for_each(|queue| self.close_files(queue));
     }
+}
+
+/// Uses each queue, also after one that fails.
+///
+/// Errors: the first of those of `step`.
+fn for_each_queue(
+    queues: Vec<Arc<PartitionQueue>>,
+    step: impl Fn(&mut DeliveryQueue) -> Result<()>,
+) -> Result<()> {
+    let done: Vec<_> = queues.iter().map(|queue| queue.with(&step)).collect();
+    done.into_iter().collect()
 }
 
 /// Refused events that are not logged yet, and when some were logged.
