@@ -27,7 +27,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use tidemill_types::{Error, Offset, PartitionId, Result};
 use tidemill_zones::Table;
@@ -45,9 +44,11 @@ const SENT_BY_NEXT_OWNER: &str =
     "the events are in the log and applied; what they emitted is sent by the next owner of their partition";
 
 /// Time that a delivery has to end before its partition is given up.
-const DELIVERY_WAIT: Duration = Duration::from_secs(5);
+#[cfg(feature = "sim")]
+const DELIVERY_WAIT: std::time::Duration = std::time::Duration::from_secs(5);
 /// Interval between two looks at it.
-const DELIVERY_POLL: Duration = Duration::from_millis(5);
+#[cfg(feature = "sim")]
+const DELIVERY_POLL: std::time::Duration = std::time::Duration::from_millis(5);
 
 /// Begins to open a partition that this process owns from now on, in `epoch`. It answers when it has applied its log
 /// as far as it goes now, see [`opening::serve_caught_up`].
