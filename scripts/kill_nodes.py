@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Kills nodes of a cluster of three, one after the other, and measures how long the others take to take over.
 
-    scripts/kill_nodes.py target/release/tidemill --kills 25
+    scripts/kill_nodes.py target/release/tidemill --kills 25 --replicas 2
 
 Starts Kafka and an object store by scripts/servers.sh, and three nodes on this machine. Before and after each kill, events are sent to the nodes that
 are left; at the end each event must be there once, with what rules make of it. Needs what scripts/servers.sh needs.
@@ -59,8 +59,12 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("program")
     parser.add_argument("--kills", type=int, default=25)
+    parser.add_argument("--replicas", default="all", choices=["all", "2"])
     arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="tidemill-shop-") as app, Nodes(arguments.program, app, 27300) as nodes:
+    with (
+        tempfile.TemporaryDirectory(prefix="tidemill-shop-") as app,
+        Nodes(arguments.program, app, 27300, arguments.replicas) as nodes,
+    ):
         (pathlib.Path(app) / "shop.rules").write_text(RULES)
         nodes.start_all()
         times = [kill(nodes, number, number * 10) for number in range(arguments.kills)]

@@ -33,7 +33,8 @@ def free_port():
 class Nodes:
     """Nodes by name, of which some run."""
 
-    def __init__(self, program, app, servers_port):
+    def __init__(self, program, app, servers_port, replicas="all"):
+        self.replicas = replicas
         self.program, self.app = os.path.abspath(program), os.path.abspath(app)
         self.place = pathlib.Path(tempfile.mkdtemp(prefix="tidemill-nodes-"))
         self.ports = {name: free_port() for name in NAMES}
@@ -77,6 +78,10 @@ class Nodes:
         command += ["--cluster", f"kafka://{self.addresses['SERVERS_KAFKA']}/nodes?replication=1"]
         command += ["--store", "s3://tidemill/nodes", "--unsafe-single-broker"]
         command += ["--listen", address, "--advertise", address, "--mongo", "off"]
+        if self.replicas != "all":
+            secret = self.place / "secret"
+            secret.write_text("nodes of one machine")
+            command += ["--replicas", self.replicas, "--peers", "127.0.0.1:0", "--peers-secret", secret]
         with open(self.place / f"{name}.log", "ab") as log:
             self.processes[name] = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
 

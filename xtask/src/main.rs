@@ -41,7 +41,9 @@ const LAYERS: &[(&str, &[&str])] = &[
         "engine",
         &[
             "types",
+            "gateway",
             "cluster",
+            "rpc",
             "encryption",
             "log",
             "lang",

@@ -19,6 +19,9 @@ pub struct Member {
     pub joined: Offset,
     /// Address at which other nodes reach it.
     pub address: String,
+    /// Address at which other nodes call it; empty where nodes do not call each other.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub calls: String,
     /// Zone of its machine, empty if unknown.
     pub zone: String,
     /// Share of the partitions relative to other members.

@@ -23,6 +23,8 @@ pub struct NodeProfile {
     pub name: NodeName,
     /// Address at which other nodes reach it.
     pub address: String,
+    /// Address at which other nodes call it; empty where nodes do not call each other.
+    pub calls: String,
     /// Zone of the machine, empty if unknown.
     pub zone: String,
     /// Share of the partitions relative to other nodes.
@@ -35,7 +37,7 @@ pub struct NodeProfile {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Action {
     /// Append a record to the control partition, after those of earlier actions.
-    Append(Record),
+    Append(Box<Record>),
     /// Append a barrier record to a partition, and call [`Node::barrier_applied`] when this node has applied it.
     AppendBarrier {
         /// The partition.
@@ -205,7 +207,7 @@ impl Node {
             Standing::Joining => {
                 if self.is_due(now.boot) {
                     self.sent_at = Some(now.boot);
-                    actions.push(Action::Append(Record::Join(self.join(now.clock_ms))));
+                    actions.push(Action::Append(Box::new(Record::Join(self.join(now.clock_ms)))));
                 }
                 // a node that was refused for its facts has no say; this one may be refused because of members that are lost
                 if self.sent_at.is_some() {
@@ -215,7 +217,7 @@ impl Node {
             Standing::Member => {
                 let has_duties = self.leaving == Leaving::No || self.decide_leave(now.boot, &mut actions);
                 if has_duties && self.is_due(now.boot) {
-                    actions.push(Action::Append(self.heartbeat(now, applied)));
+                    actions.push(Action::Append(Box::new(self.heartbeat(now, applied))));
                 }
                 self.remove_silent(now.boot, &mut actions);
                 if has_duties {
@@ -367,6 +369,7 @@ impl Node {
             node: self.profile.name.clone(),
             incarnation: self.incarnation,
             address: self.profile.address.clone(),
+            calls: self.profile.calls.clone(),
             zone: self.profile.zone.clone(),
             weight: self.profile.weight,
             protocol_min: PROTOCOL_MIN,
@@ -403,12 +406,12 @@ impl Node {
                 continue;
             }
             self.removals.insert(name.clone(), now);
-            actions.push(Action::Append(Record::Remove(Remove {
+            actions.push(Action::Append(Box::new(Record::Remove(Remove {
                 node: name.clone(),
                 incarnation,
                 last_sequence: member.sequence,
                 by: self.profile.name.clone(),
-            })));
+            }))));
         }
     }
 
@@ -426,7 +429,7 @@ impl Node {
             if let Some(epoch) = self.take_overs.resign(partition, now.boot, &self.profile.cluster.timing) {
                 let stamp = self.clock.now(now.clock_ms);
                 let resigned = Resigned { partition, epoch, stamp };
-                actions.push(Action::Append(Record::Resigned(resigned)));
+                actions.push(Action::Append(Box::new(Record::Resigned(resigned))));
             }
         }
     }
@@ -454,7 +457,7 @@ impl Node {
             Record::Remove(Remove { node: name.clone(), incarnation, last_sequence, by: name.clone() })
         };
         self.leave_sent_at = Some(now);
-        actions.push(Action::Append(record));
+        actions.push(Action::Append(Box::new(record)));
         has_duties
     }
 }

@@ -94,6 +94,9 @@ pub struct Join {
     pub incarnation: Incarnation,
     /// Address at which other nodes reach it.
     pub address: String,
+    /// Address at which other nodes call it, `HOST:PORT`; empty where all nodes have all partitions and do not call each other.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub calls: String,
     /// Zone in which the machine is; nodes of one zone may fail together. Empty if unknown.
     pub zone: String,
     /// Share of the partitions relative to other nodes, 1 to [`WEIGHT_MAX`].
@@ -221,6 +224,7 @@ impl Record {
 impl Join {
     fn check(&self) -> Result<()> {
         check_text("address", &self.address, 1)?;
+        check_text("calls", &self.calls, 0)?;
         check_text("zone", &self.zone, 0)?;
         check_text("cluster.id", &self.cluster.id, 1)?;
         check_text("cluster.app", &self.cluster.app, 1)?;

@@ -1,5 +1,6 @@
 //! Errors of document operations, with MongoDB's error codes.
 
+use num_enum::TryFromPrimitive;
 use tidemill_types::budget::Stop;
 use tidemill_types::{Error, ErrorKind};
 
@@ -42,7 +43,7 @@ pub struct DuplicateKey {
 }
 
 /// MongoDB's error codes that document operations use.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, TryFromPrimitive)]
 #[repr(i32)]
 pub enum ErrorCode {
     /// A value that an operator cannot process.
@@ -280,6 +281,11 @@ impl DocsError {
 
     pub(crate) fn type_mismatch(message: impl Into<String>) -> Self {
         Self::new(ErrorCode::TypeMismatch, message)
+    }
+
+    /// Returns the error with these details.
+    pub(crate) fn with_details(self, details: Option<ErrorDetails>) -> Self {
+        Self { details: details.map(Box::new), ..self }
     }
 
     /// Returns MongoDB's error code, for example 11000.

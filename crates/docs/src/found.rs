@@ -42,6 +42,12 @@ impl<'c> FoundDocuments<'c> {
         self.slots.iter().filter_map(|slot| self.collection.doc_at(*slot))
     }
 
+    /// Iterates over the documents with the time at which each was inserted.
+    pub fn with_sequences(&self) -> impl Iterator<Item = (Sequence, &'c DocBytes)> + use<'_, 'c> {
+        let rows = self.slots.iter().filter_map(|slot| self.collection.rows.get(*slot));
+        rows.map(|row| (row.sequence, &row.doc))
+    }
+
     fn ranked<'f>(&'f self, order: &'f FoundOrder) -> impl Iterator<Item = RankedDocument<'c>> + use<'f, 'c> {
         let rows = self.slots.iter().filter_map(|slot| self.collection.rows.get(*slot));
         rows.map(|row| RankedDocument {

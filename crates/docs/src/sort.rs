@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use bson::raw::RawDocument;
+use bson::raw::{CString, RawDocument, RawDocumentBuf};
 
 use crate::collation::Collation;
 use crate::direction::Direction;
@@ -144,6 +144,15 @@ impl SortOrder {
             )));
         }
         Ok(Self { fields, measures, collation: None })
+    }
+
+    /// Returns the order as [`Self::parse`] reads it, without its collation; `None` if something else than fields decides.
+    pub fn document(&self) -> Option<RawDocumentBuf> {
+        let mut document = RawDocumentBuf::new();
+        for (path, direction) in &self.fields {
+            document.append(CString::try_from(path.as_str()).ok()?, direction.sign());
+        }
+        self.is_by_fields().then_some(document)
     }
 
     /// Returns whether these are the fields of the order, one after the other.

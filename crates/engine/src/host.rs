@@ -2,8 +2,8 @@
 
 use std::future::Future;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use crossbeam_channel::Sender;
@@ -18,7 +18,7 @@ use crate::app::settings::Settings;
 use crate::appender::LogAppender;
 use crate::apply::ApplyReply;
 use crate::changes::ChangeLog;
-use crate::commit::{CommitBoard, PartReplies, WriteLocks};
+use crate::commit::{CommitBoard, Outcomes, PartReplies, SharedCommit, WriteLocks};
 use crate::digest::EffectDigests;
 use crate::directory::encryption::encrypted_disk;
 use crate::directory::environment::SharedPartitions;
@@ -66,6 +66,10 @@ pub struct Host {
     pub commits: Arc<CommitBoard>,
     /// Callers that wait for parts of transactions, which the partitions of a cluster order.
     pub part_replies: PartReplies<Result<ApplyReply>>,
+    /// Outcomes of records that other nodes have appended.
+    pub outcomes: Outcomes<ApplyReply>,
+    /// Asks other processes for their votes on transactions.
+    pub votes_elsewhere: OnceLock<Arc<dyn VotesElsewhere>>,
     /// Changes of documents for those who follow them.
     pub changes: ChangeLog,
     /// Documents that open transactions have written.
@@ -90,6 +94,12 @@ pub struct Host {
     appenders: Vec<LogAppender>,
     stopping: AtomicBool,
     checkpoints_disabled: AtomicBool,
+}
+
+/// Votes of partitions that other processes apply.
+pub trait VotesElsewhere: Send + Sync {
+    /// Asks for the votes on a transaction that are missing on the board, unless they are being asked for. They come to the board.
+    fn ask(&self, commit: &SharedCommit);
 }
 
 /// Locks that pause other work during a backup.
@@ -143,6 +153,8 @@ impl Host {
             runtime,
             commits: Arc::default(),
             part_replies: PartReplies::default(),
+            outcomes: Outcomes::default(),
+            votes_elsewhere: OnceLock::new(),
             write_locks: WriteLocks::default(),
             in_flight,
             health: HealthBoard::default(),

@@ -2,11 +2,15 @@
 
 use std::sync::{Arc, OnceLock};
 
-use tidemill_types::{Error, PartitionId, Result};
+use tidemill_docs::StoreSnapshot;
+use tidemill_types::{Error, Offset, PartitionId, Result};
 
 use crate::api::LedgerCounts;
+use crate::document_parts::part::DocumentsPart;
 use crate::host::Host;
-use crate::partition::{LatestEnds, OwnedPartitions, PartitionClient, PartitionPeers};
+use crate::partition::{
+    LatestEnds, OwnedPartitions, Partition, PartitionClient, PartitionPeers, PartitionProgress,
+};
 use crate::process::clock::Clock;
 use crate::queries::GLOBAL_PARTITION;
 use crate::running_app::RunningApp;
@@ -53,7 +57,6 @@ impl Node {
     }
 
     /// Makes the partitions of other processes known, once.
-    #[cfg(feature = "sim")]
     pub fn join(&self, peers: Arc<dyn PartitionPeers>) {
         let first_time = self.peers.set(peers).is_ok();
         debug_assert!(first_time, "a node joins once");
@@ -81,78 +84,115 @@ impl Node {
         self.host.partition_ids().map(|id| self.client(id)).collect()
     }
 
-    /// Calls `read` with the view of a partition. An own one is read without counting a reference, as many threads do so at once.
-    ///
-    /// Errors: those of [`Self::client`] and [`PartitionClient::view`].
-    pub fn with_view<T>(&self, id: PartitionId, read: impl FnOnce(&PartitionView) -> T) -> Result<T> {
-        let owned = self.owned.load();
-        match owned.get(&id) {
-            Some(partition) => Ok(partition.with_view(read)),
-            None => match self.owned.standby(id) {
-                Some(partition) => Ok(partition.with_view(read)),
-                None => Ok(read(&*self.peer(id)?.view()?)),
-            },
+    /// Calls `read` with the view of a partition of this process, without counting a reference, as many threads do so at once. `None` if
+    /// another one has the partition.
+    pub fn with_view<T>(&self, id: PartitionId, read: impl FnOnce(&PartitionView) -> T) -> Option<T> {
+        match self.owned.load().get(&id) {
+            Some(partition) => Some(partition.with_view(read)),
+            None => self.owned.standby(id).map(|partition| partition.with_view(read)),
         }
     }
 
-    /// Returns the views of all partitions, by id. They are of one moment if the caller holds the lock of views.
+    /// Returns counts and positions of all partitions, by id.
     ///
-    /// Errors: those of [`Self::with_view`].
-    pub fn views(&self) -> Result<Vec<Arc<PartitionView>>> {
-        self.clients()?.iter().map(|partition| partition.view()).collect()
+    /// Errors: those of [`PartitionClient::progress`].
+    pub fn progress(&self) -> Result<Vec<PartitionProgress>> {
+        self.clients()?.iter().map(|partition| partition.progress()).collect()
     }
 
-    /// Checks that this process owns or follows all partitions, before a read of tables: the rows of others that are in no file are not
-    /// here.
+    /// Returns the documents of partitions with what the records below an end have made, in the same order.
+    ///
+    /// Errors: those of [`PartitionClient::documents`].
+    pub fn documents_of(&self, wanted: &[(PartitionId, Offset)]) -> Result<Vec<DocumentsPart>> {
+        // a partition may come or go meanwhile
+        let replicas: Vec<_> = wanted.iter().map(|(id, _)| self.owned.replica(*id)).collect();
+        let elsewhere = wanted.iter().zip(&replicas).filter(|(_, replica)| replica.is_none());
+        let elsewhere: Vec<_> = elsewhere.map(|(one, _)| *one).collect();
+        let mut elsewhere = match (elsewhere.first(), self.peers.get()) {
+            (None, _) => Vec::new(),
+            (Some(_), Some(peers)) => peers.documents(&elsewhere)?,
+            (Some((id, _)), None) => return Err(Error::unavailable(format!("partition {id} is not open"))),
+        }
+        .into_iter();
+        let documents = |((_, end), replica): (&(PartitionId, Offset), Option<Arc<Partition>>)| match replica
+        {
+            Some(partition) => partition.documents(*end),
+            None => {
+                elsewhere.next().ok_or_else(|| Error::internal("a node has answered for fewer partitions"))
+            }
+        };
+        wanted.iter().zip(replicas).map(documents).collect()
+    }
+
+    /// Checks that this process owns or follows the partitions that are wanted.
     ///
     /// Errors: `Unavailable` with the partitions that it does not have.
-    pub fn check_has_all(&self) -> Result<()> {
-        let missing = self.host.partition_ids().filter(|id| self.owned.replica(*id).is_none());
+    pub fn check_has(&self, is_wanted: impl Fn(PartitionId) -> bool) -> Result<()> {
+        let missing = self.host.partition_ids().filter(|id| !self.has_replica(*id) && is_wanted(*id));
         let missing: Vec<String> = missing.map(|id| id.to_string()).collect();
         match missing.is_empty() {
             true => Ok(()),
             false => Err(Error::unavailable(format!(
-                "the events of partitions {} cannot be read by this process, because it has no replica of them",
+                "this process has no replica of the partitions {}",
                 missing.join(", ")
             ))),
         }
     }
 
-    /// Calls `read` with the view of any partition that can be asked, for what all of them have: definitions of collections.
+    /// Returns whether this process owns or follows all partitions.
+    pub fn has_all(&self) -> bool {
+        self.host.partition_ids().all(|id| self.has_replica(id))
+    }
+
+    /// Returns whether this process owns or follows a partition.
+    pub fn has_replica(&self, id: PartitionId) -> bool {
+        self.owned.load().contains_key(&id) || self.owned.standby(id).is_some()
+    }
+
+    /// Returns the collections, which all partitions have, maybe with the documents of one partition.
     ///
-    /// Errors: those of [`Self::with_view`] when none can be asked.
-    pub fn with_any_view<T>(&self, read: impl FnOnce(&PartitionView) -> T) -> Result<T> {
-        if let Some((_, partition)) = self.owned.load().first_key_value() {
-            return Ok(partition.with_view(read));
+    /// Errors: those of [`Self::client`] when no partition can be asked.
+    pub fn definitions(&self) -> Result<StoreSnapshot> {
+        if let Some(documents) = self.definitions_here() {
+            return Ok(documents);
         }
         let mut failed = None;
         for id in self.host.partition_ids() {
-            match self.client(id).and_then(|partition| partition.view()) {
-                Ok(view) => return Ok(read(&view)),
+            match self.client(id).and_then(|partition| partition.definitions()) {
+                Ok(documents) => return Ok(documents),
                 Err(e) => failed = failed.or(Some(e)),
             }
         }
         Err(failed.unwrap_or_else(|| Error::unavailable("the log has no partitions")))
     }
 
-    /// Waits until the replicas here have applied all that any node has acknowledged. Returns at once for a process that is alone.
+    fn definitions_here(&self) -> Option<StoreSnapshot> {
+        let documents = |partition: &Partition| partition.with_view(|view| view.documents.clone());
+        let owned = self.owned.load().first_key_value().map(|(_, partition)| documents(partition));
+        owned.or_else(|| self.owned.following().first().map(|partition| documents(partition)))
+    }
+
+    /// Waits until the replicas here have applied all that any node has acknowledged. Returns the ends of the log by partition, below which
+    /// that is; none for a process that is alone, which returns at once.
     ///
     /// Errors: `Unavailable` when the log cannot be asked, and while a replica is missing or does not get there.
-    pub fn catch_up_replicas(&self) -> Result<()> {
+    pub fn catch_up_replicas(&self) -> Result<Arc<[Offset]>> {
         if self.cluster.get().is_none() {
-            return Ok(());
+            return Ok(Arc::default());
         }
         let ends = self.latest_ends.get(|| self.host.log.latest_ends())?;
         for (id, end) in self.host.partition_ids().zip(ends.iter()) {
-            let replica = self.owned.replica(id);
-            let replica = replica.ok_or_else(|| {
-                Error::unavailable(format!(
-                    "this node has not loaded partition {id} yet: ask again, or another node"
-                ))
-            })?;
-            replica.wait_applied(*end)?;
+            match self.owned.replica(id) {
+                Some(replica) => replica.wait_applied(*end)?,
+                None if self.peers.get().is_some() => {}
+                None => {
+                    return Err(Error::unavailable(format!(
+                        "this node has not loaded partition {id} yet: ask again, or another node"
+                    )));
+                }
+            }
         }
-        Ok(())
+        Ok(ends)
     }
 
     /// Returns whether this process does what one process does for all: merges and retention of tables, aggregate rules.

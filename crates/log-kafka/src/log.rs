@@ -170,6 +170,14 @@ impl Log for KafkaLog {
         Ok(ends.collect())
     }
 
+    fn learn_starts(&self) -> Result<()> {
+        let starts = self.topic.starts(self.partitions())?;
+        for (progress, start) in self.shared.partitions.iter().zip(starts) {
+            progress.start.fetch_max(start + progress.base, Ordering::AcqRel);
+        }
+        Ok(())
+    }
+
     fn durable(&self, partition: PartitionId) -> Offset {
         self.end(partition)
     }

@@ -192,28 +192,38 @@ impl Topic {
 
     /// Returns the offset after the last record of each partition, by one request to each broker. Asks again while a partition has no leader.
     pub(crate) fn ends(&self, partitions: u32) -> Result<Vec<u64>> {
+        self.offsets_at(KafkaOffset::End, partitions)
+    }
+
+    /// Returns the offset of the first record of each partition, as [`Self::ends`] does.
+    pub(crate) fn starts(&self, partitions: u32) -> Result<Vec<u64>> {
+        self.offsets_at(KafkaOffset::Beginning, partitions)
+    }
+
+    fn offsets_at(&self, place: KafkaOffset, partitions: u32) -> Result<Vec<u64>> {
         let deadline = Instant::now() + self.config.request_timeout;
         let left = || deadline.saturating_duration_since(Instant::now());
-        let no_ends = |e| failed(&self.config, "no ends of partitions", e);
+        let no_offsets = |e| failed(&self.config, "no offsets of partitions", e);
         let ask = || {
             let mut asked = TopicPartitionList::with_capacity(partitions as usize);
             for partition in 0..partitions {
-                // in place of a time: the end
-                let end = KafkaOffset::End;
-                asked.add_partition_offset(&self.config.topic, partition as i32, end).map_err(no_ends)?;
+                // in place of a time
+                asked
+                    .add_partition_offset(&self.config.topic, partition as i32, place)
+                    .map_err(no_offsets)?;
             }
-            let found = self.clients.consumer.offsets_for_times(asked, left()).map_err(no_ends)?;
-            let mut ends = vec![None; partitions as usize];
+            let found = self.clients.consumer.offsets_for_times(asked, left()).map_err(no_offsets)?;
+            let mut offsets = vec![None; partitions as usize];
             for element in found.elements() {
-                element.error().map_err(no_ends)?;
-                if let (Some(end), KafkaOffset::Offset(offset)) =
-                    (ends.get_mut(element.partition() as usize), element.offset())
+                element.error().map_err(no_offsets)?;
+                if let (Some(found), KafkaOffset::Offset(offset)) =
+                    (offsets.get_mut(element.partition() as usize), element.offset())
                 {
-                    *end = u64::try_from(offset).ok();
+                    *found = u64::try_from(offset).ok();
                 }
             }
-            let missing = |id| Error::unavailable(format!("the brokers tell no end of partition {id}"));
-            ends.into_iter().enumerate().map(|(id, end)| end.ok_or_else(|| missing(id))).collect()
+            let missing = |id| Error::unavailable(format!("the brokers tell no offset of partition {id}"));
+            offsets.into_iter().enumerate().map(|(id, offset)| offset.ok_or_else(|| missing(id))).collect()
         };
         ask.retry(self.delays()).when(|e| e.kind().is_retryable() && left() > RETRY_INTERVAL).call()
     }

@@ -72,6 +72,13 @@ pub trait Log: Send + Sync {
         Ok((0..self.partitions()).map(|id| self.end(PartitionId(id))).collect())
     }
 
+    /// Learns where the partitions start, for [`Self::start`], of a log that other processes cut.
+    ///
+    /// Errors: `Unavailable` when the log, or the leader of a partition, cannot be reached.
+    fn learn_starts(&self) -> Result<()> {
+        Ok(())
+    }
+
     /// Returns the first offset that is not known to be durable as [`Durability::Fsync`]; 0 for a partition that the log
     /// does not have. Does not block.
     fn durable(&self, partition: PartitionId) -> Offset;

@@ -79,8 +79,8 @@ impl Documents {
         match (&self.transaction, &self.moment) {
             // a string may equal others, which a query finds
             (Some(_), _) | (None, Some(_)) if self.collation(collection)?.is_some() => Ok(None),
-            (Some(transaction), _) => Ok(transaction.lock().documents().get(collection, id).cloned()),
-            (None, Some(moment)) => Ok(moment.get(collection, id).cloned()),
+            (Some(transaction), _) => transaction.lock().documents().get(collection, id),
+            (None, Some(moment)) => moment.get(collection, id),
             (None, None) => self.engine.collection(collection).find_one(id),
         }
     }

@@ -84,7 +84,7 @@ impl Tables for EngineTables {
     fn system(&self, name: &str) -> Result<Option<SystemTable>> {
         let engine = self.running()?;
         match name {
-            "rejected" => Ok(Some(SystemTable::Events(engine.rejected_snapshot()))),
+            "rejected" => Ok(Some(SystemTable::Events(engine.rejected_snapshot()?))),
             other => Ok(engine.system_table(other)?.map(SystemTable::Rows)),
         }
     }

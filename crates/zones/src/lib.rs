@@ -63,7 +63,7 @@ pub use options::{Clock, Compression, ZonesOptions};
 pub use removal::{Rewritten, RowRewrite, RowRewriter};
 pub use shared_file::SharedFile;
 pub use store_options::{check_store_settings, store_options};
-pub use table::{MissingFile, Table, TableSnapshot};
+pub use table::{MissingFile, MissingTail, PartialSnapshot, Table, TableSnapshot};
 pub use table_files::{TableInspection, TableVersion, TabletFile};
 pub use tablet::{ColumnStats, Tablet};
 pub use zones::Zones;

@@ -102,6 +102,26 @@ pub struct TableSnapshot {
     pub tail: Vec<RecordBatch>,
 }
 
+/// A snapshot that lacks the rows of some partitions that are in no file.
+#[derive(Debug, Clone)]
+pub struct PartialSnapshot {
+    /// The files, and the tails of other partitions.
+    pub snapshot: TableSnapshot,
+    /// The tails that are missing.
+    pub missing: Vec<MissingTail>,
+}
+
+/// Rows of a partition that another process has: those after the record `after`, which are in no file, before `next` if it is set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MissingTail {
+    /// The partition.
+    pub partition: PartitionId,
+    /// Last offset whose rows are in the files.
+    pub after: Option<Offset>,
+    /// Offset of the first record that is not wanted.
+    pub next: Option<Offset>,
+}
+
 impl fmt::Debug for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Table")
@@ -240,6 +260,11 @@ impl Table {
         self.pending_rows.load(Ordering::Relaxed)
     }
 
+    /// Returns the number of rows of partition `p` in the tail.
+    pub fn pending_rows_of(&self, p: PartitionId) -> u64 {
+        self.tails.get(p.0 as usize).map_or(0, |tail| tail.lock().rows())
+    }
+
     /// Returns the size of the tail in bytes.
     pub fn pending_bytes(&self) -> u64 {
         self.pending_bytes.load(Ordering::Relaxed)
@@ -284,6 +309,52 @@ impl Table {
             tail.extend(last.and_then(|last| partition.upto(last)).into_iter().flat_map(|(_, rows)| rows));
         }
         Some(self.snapshot_of(&shared, tail))
+    }
+
+    /// Returns the files and the tails of the partitions that this process applies, for a snapshot to which another process adds the
+    /// rest: for each other partition, the last offset whose rows are in the files. `next` bounds the rows of each partition as in
+    /// [`Self::snapshot_before`].
+    pub fn partial_snapshot(
+        &self,
+        next: Option<&[Offset]>,
+        is_applied_here: impl Fn(PartitionId) -> bool,
+    ) -> Option<PartialSnapshot> {
+        let shared = self.committed_state.lock();
+        let (mut tail, mut missing) = (Vec::new(), Vec::new());
+        for (index, partition) in self.tails.iter().enumerate() {
+            let id = PartitionId(index as u32);
+            let next = next.and_then(|next| next.get(index).copied());
+            let partition = partition.lock();
+            if next.is_some_and(|next| partition.committed.is_some_and(|committed| committed >= next)) {
+                return None;
+            }
+            match (is_applied_here(id), next) {
+                (false, next) => {
+                    missing.push(MissingTail { partition: id, after: partition.committed, next })
+                }
+                (true, None) => tail.extend(partition.batches()),
+                (true, Some(next)) => tail.extend(partition.before(next)),
+            }
+        }
+        Some(PartialSnapshot { snapshot: self.snapshot_of(&shared, tail), missing })
+    }
+
+    /// Returns the rows of a partition that are in no file, after the record `after` and before `next`, for a snapshot of another process
+    /// whose files have those up to `after`. `None` if the files have rows behind `after` by now.
+    ///
+    /// Errors: `Invalid` for a partition that the table does not have.
+    pub fn tail_rows(
+        &self,
+        p: PartitionId,
+        after: Option<Offset>,
+        next: Option<Offset>,
+    ) -> Result<Option<Vec<RecordBatch>>> {
+        let tail = self.tail(p)?.lock();
+        if tail.committed > after {
+            return Ok(None);
+        }
+        let from = after.map_or(Offset(0), Offset::next);
+        Ok(Some(tail.between(from, next.unwrap_or(Offset(u64::MAX)))))
     }
 
     fn snapshot_of(&self, shared: &CommittedState, tail: Vec<RecordBatch>) -> TableSnapshot {

@@ -118,6 +118,24 @@ impl Tail {
         last.map(|last| (last, batches))
     }
 
+    /// Returns the rows before `next`.
+    pub fn before(&self, next: Offset) -> Vec<RecordBatch> {
+        self.between(Offset(0), next)
+    }
+
+    /// Returns the rows from `from` on and before `next`.
+    pub fn between(&self, from: Offset, next: Offset) -> Vec<RecordBatch> {
+        let Some(last) = next.0.checked_sub(1).map(Offset).filter(|last| *last >= from) else {
+            return Vec::new();
+        };
+        let chunks = self.chunks.iter().skip_while(|c| c.last < from).take_while(|c| c.first <= last);
+        let rows = chunks.map(|chunk| {
+            let skipped = from.0.checked_sub(1).map_or(0, |before| chunk.rows_before(Offset(before)));
+            chunk.batch.slice(skipped, chunk.rows_upto(last) - skipped)
+        });
+        rows.filter(|rows| rows.num_rows() > 0).collect()
+    }
+
     /// Drops the rows at or above `from`, which their record is going to make again.
     pub fn forget_from(&mut self, from: Offset) -> Result<()> {
         let Some(before) = from.0.checked_sub(1).map(Offset) else {
@@ -174,6 +192,11 @@ impl Chunk {
         }
         let offsets = offsets(&self.batch);
         offsets.partition_point(|o| *o as u64 <= upto.0)
+    }
+
+    /// Returns the number of rows at or below `upto`; 0 if all are above it.
+    fn rows_before(&self, upto: Offset) -> usize {
+        if self.first > upto { 0 } else { self.rows_upto(upto) }
     }
 
     fn offset_of(&self, row: usize) -> Offset {
@@ -248,6 +271,25 @@ mod tests {
             assert_eq!((tail.rows(), tail.bytes()), (2 * cut.min(40), 24 * cut.min(40)));
             tail.push(Offset(cut), batch(cut, 1)).unwrap();
             assert_eq!(seen(&tail).last(), Some(&cut));
+        }
+    }
+
+    #[test]
+    fn rows_between_any_two_offsets() {
+        let mut tail = Tail::default();
+        for offset in 10..40 {
+            tail.push(Offset(offset), batch(offset, 2)).unwrap();
+        }
+        for from in 0..45 {
+            for next in 0..45 {
+                let rows = tail.between(Offset(from), Offset(next));
+                let found: Vec<u64> = rows
+                    .iter()
+                    .flat_map(|b| offsets(b).iter().map(|o| *o as u64).collect::<Vec<_>>())
+                    .collect();
+                let expected: Vec<u64> = (from.max(10)..next.min(40)).flat_map(|o| [o, o]).collect();
+                assert_eq!(found, expected, "from {from} to {next}");
+            }
         }
     }
 

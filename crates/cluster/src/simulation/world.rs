@@ -45,7 +45,14 @@ impl World {
         let machine = |index: usize, rng: &mut StdRng| {
             let name = NodeName::new(&format!("node-{index}")).map_err(|e| e.to_string())?;
             let (zone, address) = (format!("zone-{}", index % zones), format!("10.0.0.{index}:7171"));
-            let profile = NodeProfile { name, address, zone, weight: 100, cluster: cluster.clone() };
+            let profile = NodeProfile {
+                name,
+                address,
+                calls: String::new(),
+                zone,
+                weight: 100,
+                cluster: cluster.clone(),
+            };
             let mut machine = Machine::new(profile, rng);
             machine.start_at = rng.random_range(0..2_000_000);
             Ok::<_, String>(machine)

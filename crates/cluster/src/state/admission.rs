@@ -28,6 +28,7 @@ impl State {
             incarnation: join.incarnation,
             joined: offset,
             address: join.address.clone(),
+            calls: join.calls.clone(),
             zone: join.zone.clone(),
             weight: join.weight,
             protocol_min: join.protocol_min,

@@ -94,6 +94,8 @@ pub struct Owner<'a> {
     pub incarnation: Incarnation,
     /// Address at which it is reached.
     pub address: &'a str,
+    /// Address at which other nodes call it; empty where nodes do not call each other.
+    pub calls: &'a str,
     /// Offset of the control record that made it the owner.
     pub epoch: Offset,
 }
@@ -288,6 +290,7 @@ impl State {
             node,
             incarnation: member.incarnation,
             address: &member.address,
+            calls: &member.calls,
             epoch: partition.epoch,
         })
     }

@@ -27,6 +27,7 @@ pub fn join(node: &str, partitions: u32) -> Join {
         node: name(node),
         incarnation: Incarnation(1),
         address: format!("{node}:7171"),
+        calls: String::new(),
         zone: String::new(),
         weight: 100,
         protocol_min: 1,

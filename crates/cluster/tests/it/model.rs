@@ -98,8 +98,14 @@ impl World {
         let cluster = ClusterFacts { timing: TIMING, ..facts(1) };
         let node = |index: usize| {
             let (name, address) = (name(&format!("node-{index}")), format!("{index}"));
-            let profile =
-                NodeProfile { name, address, zone: String::new(), weight: 100, cluster: cluster.clone() };
+            let profile = NodeProfile {
+                name,
+                address,
+                calls: String::new(),
+                zone: String::new(),
+                weight: 100,
+                cluster: cluster.clone(),
+            };
             Arc::new(Node::new(profile, Incarnation(1), State::default(), BootTime(0)).unwrap())
         };
         let nodes = (0..NODES).map(node).collect();
@@ -143,8 +149,8 @@ impl World {
         }
         for action in node.decide(now, &[(P0, Offset(0))]) {
             match action {
-                Action::Append(record) if held => self.on_the_way[index].push_back(Arc::new(record)),
-                Action::Append(record) => self.log.push(Arc::new(record)),
+                Action::Append(record) if held => self.on_the_way[index].push_back(Arc::from(record)),
+                Action::Append(record) => self.log.push(Arc::from(record)),
                 // records of the partition take no time here: this is the worst case
                 Action::AppendBarrier { partition, epoch } => _ = node.barrier_applied(partition, epoch),
             }

@@ -26,7 +26,14 @@ fn ms(ms: u64) -> BootTime {
 impl Driver {
     fn new(node: &str) -> Self {
         let (address, zone) = (format!("{node}:7171"), String::new());
-        let profile = NodeProfile { name: name(node), address, zone, weight: 100, cluster: facts(1) };
+        let profile = NodeProfile {
+            name: name(node),
+            address,
+            calls: String::new(),
+            zone,
+            weight: 100,
+            cluster: facts(1),
+        };
         let node = Node::new(profile, Incarnation(1), State::default(), ms(0)).unwrap();
         Self { node, log: Vec::new(), ms: 0, cut: false, barriers: Vec::new() }
     }
@@ -40,7 +47,7 @@ impl Driver {
         self.read();
         for action in self.node.decide(self.now(), &[(P0, Offset(0))]) {
             match action {
-                Action::Append(record) if !self.cut => self.log.push(record),
+                Action::Append(record) if !self.cut => self.log.push(*record),
                 Action::Append(_) => {}
                 Action::AppendBarrier { partition, epoch } => self.barriers.push((partition, epoch)),
             }

@@ -31,7 +31,7 @@ impl Command {
     }
 
     /// Returns the command without what says how it is applied.
-    pub(super) fn plain(&self) -> &Self {
+    pub fn plain(&self) -> &Self {
         match self {
             Self::Unvalidated(inner)
             | Self::BeforeIdentity(inner)

@@ -4,6 +4,7 @@ mod codec;
 pub(crate) mod definition;
 mod kinds;
 mod ordered;
+mod outcome;
 mod trial_update;
 mod upsert;
 

@@ -16,6 +16,7 @@ mod pattern;
 mod position;
 mod schema;
 mod search;
+mod source;
 
 use std::sync::{Arc, OnceLock};
 
@@ -40,6 +41,7 @@ use cost::FilterCost;
 pub(crate) use parse::{compiled_regex, conditions_on_value, is_operators};
 pub(crate) use pattern::{Groups, Pattern};
 use schema::Schema;
+use source::FilterSource;
 
 /// A parsed filter.
 #[derive(Debug, Clone)]
@@ -48,6 +50,7 @@ pub struct Filter {
     cost: FilterCost,
     /// Why it could not be told of some document whether it matches.
     failure: Arc<OnceLock<DocsError>>,
+    source: Option<Arc<FilterSource>>,
 }
 
 #[derive(Debug, Clone)]
@@ -122,7 +125,7 @@ impl Filter {
     }
 
     pub(crate) fn of(node: FilterNode) -> Self {
-        Self { cost: FilterCost::of(&node), node, failure: Arc::default() }
+        Self { cost: FilterCost::of(&node), node, failure: Arc::default(), source: None }
     }
 
     /// Parses a MongoDB filter document.

@@ -150,13 +150,19 @@ struct ReevaluationResult {
 
 impl Reevaluation<'_> {
     fn explain(&self) -> Result<Explanation> {
-        let view = self.node.client(self.id.partition)?.view()?;
         let names = self.relevant_entities(self.rule);
-        let present = names
-            .iter()
-            .filter_map(|name| Some((name.clone(), view.documents.collection(name)?.documents())));
-        let (present, next) = (present.collect::<Vec<_>>(), view.next);
-        drop(view);
+        let present = self.node.with_view(self.id.partition, |view| {
+            let present = names
+                .iter()
+                .filter_map(|name| Some((name.clone(), view.documents.collection(name)?.documents())));
+            (present.collect::<Vec<_>>(), view.next)
+        });
+        let (present, next) = present.ok_or_else(|| {
+            Error::unavailable(format!(
+                "event {}: nothing is kept of what rules did with it, and this node cannot run them again without partition {}: ask a                  node that has it, see `tidemill cluster status`",
+                self.id, self.id.partition
+            ))
+        })?;
         let before = self.count(self.id.offset.next())?;
         if before > EVENTS_MAX {
             return Err(Error::limit(format!(

@@ -75,7 +75,7 @@ pub struct Applied {
 }
 
 /// Outcome of a record for the caller that waits for it.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct ApplyReply {
     /// Ids of the events stored, in order of arrival.
     pub stored: Vec<EventId>,

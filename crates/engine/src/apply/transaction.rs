@@ -68,7 +68,7 @@ impl RecordApplier<'_> {
             }));
         };
         let committed = decision.committed;
-        state.decisions.insert(part.id, decision);
+        state.decide(part.id, decision);
         if !committed {
             return Ok(Err(conflict().into()));
         }
@@ -88,7 +88,7 @@ impl RecordApplier<'_> {
         decision: Decision,
     ) -> Result<Result<ApplyReply>> {
         let (committed, refused) = (decision.committed, decision.refused);
-        state.decisions.insert(part.id, decision);
+        state.decide(part.id, decision);
         let command = Command::from_bytes(&part.writes)?;
         let known = part.session.as_ref().map(|session| state.sessions.outcome(session)).transpose();
         let known = match known {

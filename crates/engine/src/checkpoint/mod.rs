@@ -15,7 +15,7 @@ use tidemill_rules::{Counters, Executor, Program, TraceImage};
 use tidemill_types::{Error, Offset, PartitionId, Result, Timestamp};
 
 use crate::api::LedgerCounts;
-use crate::commit::{Decision, Decisions, SessionWrites, TransactionId};
+use crate::commit::{Decision, Decisions, SessionWrites, SharedCommits, TransactionId};
 use crate::crash_points;
 use crate::dedupe::{Dedupe, IdQueue, RunInfo, Segment};
 use crate::deployment::Deployment;
@@ -496,6 +496,7 @@ fn read(
         ledger: meta.ledger.into_iter().map(|(stream, counts)| (Arc::from(stream), counts)).collect(),
         executor: Executor::with_counters(program, &meta.rules),
         trace: new_trace(settings),
+        shared_commits: SharedCommits::of(partition, &decisions),
         decisions,
         sessions,
         next: meta.next,

@@ -133,11 +133,13 @@ fn act(node: &Node, cluster: &ClusterNode, action: Action, barriers: &mut Vec<Ba
             }
         }
         Action::AppendBarrier { partition, epoch } => {
+            // a node that owns a partition loads it first; then this is decided again
+            if !node.has_replica(partition) {
+                return Ok(());
+            }
             let (sender, applied) = crossbeam_channel::bounded(1);
             let barrier = Entry::Tick { jumps: Vec::new() };
-            let appended =
-                node.client(partition).and_then(|replica| replica.append(barrier, Durability::Fsync, sender));
-            match appended {
+            match node.host.append(partition, barrier, Durability::Fsync, Some(sender)) {
                 Ok(_) => barriers.push(Barrier { partition, epoch, applied }),
                 Err(e) => node.host.health.report_problem(AREA, format!("partition {partition}: {e}")),
             }

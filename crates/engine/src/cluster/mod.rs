@@ -35,16 +35,32 @@ use crate::node::{ClusterPart, Node};
 use crate::process::clock::Clock;
 use crate::process::spawn::spawn;
 
-pub use options::ClusterOptions;
+pub use crate::peers::PeerOptions;
 pub(crate) use options::check_app;
+pub use options::{ClusterOptions, Replicas};
 pub use status::{ClusterStatus, MemberStatus, ReplicaStatus};
 pub use tidemill_cluster::{NodeName, Timing};
+pub use tidemill_rpc::{CertificateFiles, Secret, Security};
 
 /// This process as a node of a cluster.
 pub struct ClusterNode {
     protocol: Mutex<Protocol>,
     /// Log of the control partition.
     control: Arc<dyn Log>,
+    name: String,
+    /// True if each node applies all partitions.
+    applies_all: bool,
+}
+
+/// A node that owns a partition.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OwnerAddress {
+    /// Name.
+    pub node: String,
+    /// Address at which other nodes call it.
+    pub calls: String,
+    /// Epoch of the partition.
+    pub epoch: u64,
 }
 
 /// The control partition in its log.
@@ -54,7 +70,15 @@ impl ClusterNode {
     /// Creates a node that is going to ask to become a member.
     ///
     /// Errors: `Invalid` for a name or an address that no cluster would admit; `NotFound` if the control partition was cut.
-    pub fn new(options: ClusterOptions, app: String, partitions: u32, clock: &dyn Clock) -> Result<Self> {
+    ///
+    /// `calls` is the address at which other nodes call it, if they do.
+    pub fn new(
+        options: ClusterOptions,
+        calls: Option<String>,
+        app: String,
+        partitions: u32,
+        clock: &dyn Clock,
+    ) -> Result<Self> {
         if options.control.start(CONTROL) > Offset(0) {
             return Err(Error::not_found(
                 "the beginning of the control partition is missing: records before it were deleted",
@@ -65,12 +89,40 @@ impl ClusterNode {
         let profile = NodeProfile {
             name: options.name,
             address: options.address,
+            calls: calls.clone().unwrap_or_default(),
             zone: options.zone,
             weight: options.weight,
             cluster,
         };
         let protocol = Protocol::new(profile, new_incarnation(), State::default(), now(clock).boot)?;
-        Ok(Self { protocol: Mutex::new(protocol), control: options.control })
+        let name = protocol.profile().name.as_str().to_owned();
+        Ok(Self {
+            protocol: Mutex::new(protocol),
+            control: options.control,
+            name,
+            applies_all: calls.is_none(),
+        })
+    }
+
+    /// Returns the name of this node.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Returns the owner of a partition, which may not answer yet or any more.
+    pub fn owner_of(&self, partition: PartitionId) -> Option<OwnerAddress> {
+        let protocol = self.protocol.lock();
+        protocol.state().owner(partition).map(|owner| OwnerAddress {
+            node: owner.node.as_str().to_owned(),
+            calls: owner.calls.to_owned(),
+            epoch: owner_epoch(owner.epoch),
+        })
+    }
+
+    /// Returns whether this node applies a partition, or has to load it.
+    pub fn applies(&self, partition: PartitionId) -> bool {
+        let protocol = self.protocol.lock();
+        self.applies_all || protocol.state().role(partition, &protocol.profile().name).is_some()
     }
 
     /// Checks that the node is a member.

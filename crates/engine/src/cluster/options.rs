@@ -7,9 +7,28 @@ use tidemill_log::Log;
 use tidemill_types::{Error, PartitionId, Result};
 
 use crate::node::Node;
+use crate::peers::PeerOptions;
+
+/// Nodes that apply a partition.
+#[derive(Debug)]
+pub enum Replicas {
+    /// All of them: no node asks another one.
+    All,
+    /// Its owner, and one standby. A node asks owners for the partitions that it does not have.
+    OwnerAndStandby(PeerOptions),
+}
+
+impl Replicas {
+    /// Returns their name, which is the same for all nodes of a cluster.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::All => "all",
+            Self::OwnerAndStandby(_) => "2",
+        }
+    }
+}
 
 /// Options of a node of a cluster.
-#[derive(Clone)]
 pub struct ClusterOptions {
     /// Id of the cluster. Nodes of another cluster are refused.
     pub cluster: String,
@@ -21,6 +40,8 @@ pub struct ClusterOptions {
     pub zone: String,
     /// Share of the partitions relative to other nodes; 100 for a usual one.
     pub weight: u32,
+    /// Nodes that apply a partition, the same for all nodes.
+    pub replicas: Replicas,
     /// Intervals of the protocol, the same for all nodes.
     pub timing: Timing,
     /// Log with one partition, which all nodes append to and read.

@@ -26,6 +26,8 @@ enum Wanted {
     NextOwner,
     /// Another node owns it, or none.
     Standby,
+    /// Others apply it.
+    Nothing,
 }
 
 /// Follows, promotes and demotes until the engine stops.
@@ -46,6 +48,10 @@ pub fn run(node: &Node, cluster: &ClusterNode) {
         }
         ownership::drop_arrived(node);
         if node.host.clock.monotonic() >= commits_due {
+            // decisions on transactions are kept as long as another log has the records
+            if let Err(error) = node.host.log.learn_starts() {
+                tracing::debug!(%error, "the starts of the logs are not known");
+            }
             // a store that does not answer is reported by those who write to it
             if let Err(error) = ownership::tend_standbys(node) {
                 tracing::debug!(%error, "the tables' commits are not known");
@@ -72,6 +78,14 @@ fn step(node: &Node, cluster: &ClusterNode, epochs: &mut OwnedEpochs, id: Partit
             Ok(())
         }
         Wanted::NextOwner if node.owned.get(id).is_some() => Ok(()),
+        Wanted::Nothing => {
+            if is_opening {
+                ownership::lose(node, id);
+            }
+            ownership::demote_now(node, id);
+            ownership::unfollow(node, id);
+            Ok(())
+        }
         Wanted::Standby | Wanted::NextOwner => {
             if is_opening {
                 ownership::lose(node, id);
@@ -104,6 +118,7 @@ fn wanted(node: &Node, cluster: &ClusterNode, id: PartitionId) -> Wanted {
                 false => Wanted::NextOwner,
             }
         }
-        _ => Wanted::Standby,
+        _ if cluster.applies_all || protocol.state().role(id, own).is_some() => Wanted::Standby,
+        _ => Wanted::Nothing,
     }
 }

@@ -81,6 +81,7 @@ impl ClusterNode {
                 role: match state.role(id, own) {
                     Some(Role::Owner) if protocol.may_answer(id, boot) => "owner",
                     Some(Role::Owner) => "next owner",
+                    None if !self.applies_all => "none",
                     _ => "standby",
                 },
                 applied: applied.collect(),

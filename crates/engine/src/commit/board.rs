@@ -23,6 +23,15 @@ pub struct Decision {
     pub refused: Option<u32>,
 }
 
+/// Knowledge of a partition that another process applies, about a transaction.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum VoteElsewhere {
+    /// Its vote.
+    Voted(Vote),
+    /// The decision, which it has applied.
+    Decided(Decision),
+}
+
 /// Decisions of a partition by transaction. They are kept, also in its checkpoints, as long as the log of another participant has
 /// its record, because that one may have to apply it again and needs the vote of this one.
 pub type Decisions = BTreeMap<TransactionId, Decision>;
@@ -254,6 +263,44 @@ impl CommitBoard {
         let commit = inner.open.entry(id).or_default();
         commit.votes.insert(partition, Vote::Absent);
         commit.left.insert(partition);
+        self.notify(inner);
+    }
+
+    /// Returns the vote of a partition, if it has voted and the transaction is on the board.
+    pub fn vote_of(&self, id: TransactionId, partition: PartitionId) -> Option<Vote> {
+        self.inner.lock().open.get(&id)?.votes.get(&partition).cloned()
+    }
+
+    /// Returns the participants whose votes are missing.
+    pub fn without_vote(&self, commit: &SharedCommit) -> Vec<PartitionId> {
+        let inner = self.inner.lock();
+        if inner.known.contains_key(&commit.id) {
+            return Vec::new();
+        }
+        let votes = inner.open.get(&commit.id).map(|open| &open.votes);
+        let is_missing = |p: &&PartitionId| votes.is_none_or(|votes| !votes.contains_key(*p));
+        commit.participants.iter().filter(is_missing).copied().collect()
+    }
+
+    /// Takes over the vote of a partition that has no replica in this process. Those here do not wait until it has applied the
+    /// transaction: readers of several processes compare what they have read, see [`crate::documents::snapshot`].
+    pub fn note_elsewhere(&self, commit: &SharedCommit, partition: PartitionId, vote: VoteElsewhere) {
+        let mut inner = self.inner.lock();
+        let open = inner.open.entry(commit.id).or_default();
+        open.applied.entry(partition).or_default();
+        open.left.insert(partition);
+        let decision = match vote {
+            VoteElsewhere::Voted(vote) => {
+                open.votes.insert(partition, vote);
+                None
+            }
+            VoteElsewhere::Decided(decision) => Some(decision),
+        };
+        if !open.shown && open.applied.len() == commit.participants.len() {
+            let _shown_together = self.published.lock();
+            open.show();
+        }
+        inner.known.extend(decision.map(|decision| (commit.id, decision)));
         self.notify(inner);
     }
 

@@ -17,15 +17,19 @@
 
 mod board;
 mod locks;
+mod outcomes;
 mod part_replies;
 mod participant;
 mod sessions;
+mod shared_commits;
 
-pub use board::{CommitBoard, Decision, Decisions};
+pub use board::{CommitBoard, Decision, Decisions, VoteElsewhere};
 pub use locks::WriteLocks;
+pub use outcomes::{OutcomeKey, Outcomes};
 pub use part_replies::PartReplies;
 pub use participant::{Participant, SharedCommit, Step, Vote, Votes};
 pub use sessions::SessionWrites;
+pub use shared_commits::SharedCommits;
 
 use bson::oid::ObjectId;
 use bytes::Bytes;

@@ -15,6 +15,7 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
 use tidemill_types::{Offset, PartitionId};
 
 use super::{Decision, TransactionId, TransactionPart};
@@ -43,7 +44,7 @@ impl SharedCommit {
 }
 
 /// The vote of a partition on a transaction.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Vote {
     /// Yes, but for the document with this place, and those after it. The record is at this offset.
     Yes(Offset, Option<u32>),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bson::raw::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf};
 use bson::spec::BinarySubtype;
-use bson::{Binary, RawBson, cstr};
+use bson::{Binary, cstr};
 use bytes::Bytes;
 use imbl::OrdMap;
 use tidemill_docs::{CommandOutcome, DocsError, ErrorCode};
@@ -119,22 +119,7 @@ impl SessionWrites {
 fn encode_outcome(statement: i32, outcome: &CommandOutcome) -> RawDocumentBuf {
     let mut out = RawDocumentBuf::new();
     out.append(cstr!("statement"), statement);
-    let CommandOutcome { inserted, matched, modified, deleted, upserted_id, before, after, errors: _ } =
-        outcome;
-    out.append(cstr!("counts"), {
-        let mut counts = RawArrayBuf::new();
-        [inserted, matched, modified, deleted].into_iter().for_each(|n| counts.push(n.cast_signed()));
-        counts
-    });
-    if let Some(id) = upserted_id.clone().and_then(|id| RawBson::try_from(id).ok()) {
-        out.append(cstr!("upserted"), id);
-    }
-    if let Some(document) = before.as_deref().and_then(|d| RawDocument::from_bytes(d).ok()) {
-        out.append(cstr!("before"), document);
-    }
-    if let Some(document) = after.as_deref().and_then(|d| RawDocument::from_bytes(d).ok()) {
-        out.append(cstr!("after"), document);
-    }
+    outcome.append_to(&mut out);
     out
 }
 
@@ -147,28 +132,9 @@ fn decode_session(session: &RawDocument) -> Option<(Bytes, RememberedWrite)> {
     };
     for outcome in session.get_array("outcomes").ok()? {
         let RawBsonRef::Document(outcome) = outcome.ok()? else { return None };
-        last.outcomes.insert(outcome.get_i32("statement").ok()?, decode_outcome(outcome)?);
+        last.outcomes.insert(outcome.get_i32("statement").ok()?, CommandOutcome::from_document(outcome)?);
     }
     Some((id, last))
-}
-
-fn decode_outcome(outcome: &RawDocument) -> Option<CommandOutcome> {
-    let counts = outcome.get_array("counts").ok()?.into_iter();
-    let counts: Vec<u64> = counts.map(|n| Some(n.ok()?.as_i64()?.cast_unsigned())).collect::<Option<_>>()?;
-    let [inserted, matched, modified, deleted] = counts.try_into().ok()?;
-    let document = |name: &str| outcome.get_document(name).ok().map(|d| Bytes::copy_from_slice(d.as_bytes()));
-    let upserted_id = outcome.get("upserted").ok()?.map(bson::Bson::try_from).transpose().ok()?;
-    let (before, after) = (document("before"), document("after"));
-    Some(CommandOutcome {
-        inserted,
-        matched,
-        modified,
-        deleted,
-        upserted_id,
-        before,
-        after,
-        errors: Vec::new(),
-    })
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use tidemill_connect::RefusedRow;
 use tidemill_docs::{Command, DocBytes, FindOptions};
 use tidemill_types::{Error, ErrorKind, PartitionId, Result, Value, event_json};
 
-use crate::documents::bad_bson;
+use crate::document_parts::bad_bson;
 use crate::documents::snapshot::DocumentSnapshot;
 use crate::entry::Entry;
 use crate::node::Node;

@@ -221,7 +221,7 @@ impl EffectDigest {
     /// Errors: as [`Self::rows`].
     pub fn emission(&mut self, emission: &Emission) -> Result<()> {
         let Emission { target, entry: Entry::Events(events) } = emission else { return Ok(()) };
-        let Events { source: _, provenance, forwarded, parts, order, rejected: _ } = events;
+        let Events { source: _, provenance, answered: _, forwarded, parts, order, rejected: _ } = events;
         self.part(Part::Emission);
         self.number(target.0.into());
         if let Some((from, cause)) = provenance {

@@ -208,7 +208,11 @@ fn not_kept() -> Error {
 /// Errors: `Unavailable` while a partition cannot be asked.
 fn ends(node: &Node) -> Result<Vec<Offset>> {
     let _one_moment = node.host.commits.lock_views();
-    node.host.partition_ids().map(|id| node.with_view(id, |view| view.changes_end)).collect()
+    let end = |id| {
+        let here = node.with_view(id, |view| view.changes_end);
+        here.ok_or_else(|| Error::unavailable(format!("this process does not have partition {id}")))
+    };
+    node.host.partition_ids().map(end).collect()
 }
 
 /// Returns the first record of the change log whose changes were made at `time` or later.

@@ -8,17 +8,17 @@ pub mod writes;
 
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 use bytes::Bytes;
-use crossbeam_channel::Receiver;
 use tidemill_docs::{Collection, CollectionSpec, Command, PreparedDocument, get_path, identified};
 use tidemill_log::{Durability, Ticket};
-use tidemill_types::{Error, PartitionId, Result, Value, partition_of_key};
+use tidemill_types::{Error, Offset, PartitionId, Result, Value, did_you_mean, partition_of_key};
 
 use crate::apply::ApplyReply;
+use crate::document_parts::bad_bson;
 use crate::document_tables::gathering_partition;
-use crate::documents::snapshot::DocumentSnapshot;
 use crate::entry::Entry;
 use crate::ingest::key_text;
 use crate::node::Node;
+use crate::partition::PendingReply;
 
 impl Node {
     /// Appends entries and waits until they are durable and applied.
@@ -53,10 +53,8 @@ impl Node {
         partition: PartitionId,
         entry: Entry,
         durability: Durability,
-    ) -> Result<(Ticket, Receiver<Result<ApplyReply>>)> {
-        let (sender, receiver) = crossbeam_channel::bounded(1);
-        let ticket = self.client(partition)?.append(entry, durability, sender)?;
-        Ok((ticket, receiver))
+    ) -> Result<(Ticket, PendingReply)> {
+        self.client(partition)?.append(entry, durability)
     }
 
     /// Makes all partitions keep the changes of documents from now on.
@@ -82,7 +80,12 @@ impl Node {
 
     /// Returns the definition of a collection.
     pub fn collection_spec(&self, name: &str) -> Result<CollectionSpec> {
-        DocumentSnapshot::now(self)?.spec(name).cloned()
+        self.catch_up_replicas()?;
+        let documents = self.definitions()?;
+        documents.collection(name).map(|collection| collection.spec().clone()).ok_or_else(|| {
+            let hint = did_you_mean(name, documents.collection_names());
+            Error::not_found(format!("no collection `{name}`")).with_hint(hint)
+        })
     }
 
     /// Returns the partition of a document, or `None` if every partition has it.
@@ -230,16 +233,16 @@ pub fn with_field(name: &str, value: RawBsonRef<'_>, doc: &RawDocument) -> Resul
 }
 
 /// Replies to appended entries, which come when the entries are durable and applied.
-pub struct PendingReplies(Vec<(Option<Ticket>, Receiver<Result<ApplyReply>>)>);
+pub struct PendingReplies(Vec<(Option<Ticket>, PendingReply)>);
 
 impl PendingReplies {
     /// Creates the replies to entries, each with the ticket of its append.
-    pub fn new(entries: Vec<(Ticket, Receiver<Result<ApplyReply>>)>) -> Self {
+    pub fn new(entries: Vec<(Ticket, PendingReply)>) -> Self {
         Self(entries.into_iter().map(|(ticket, reply)| (Some(ticket), reply)).collect())
     }
 
     /// Creates the replies to parts of a transaction, which a partition appends.
-    pub fn of_parts(replies: Vec<Receiver<Result<ApplyReply>>>) -> Self {
+    pub fn of_parts(replies: Vec<PendingReply>) -> Self {
         Self(replies.into_iter().map(|reply| (None, reply)).collect())
     }
 
@@ -247,18 +250,11 @@ impl PendingReplies {
     ///
     /// Errors: that of the first entry that could not be appended or applied; `Unavailable` when the engine stops.
     pub fn wait(self) -> Result<Vec<ApplyReply>> {
-        let reply = |(ticket, receiver): (Option<Ticket>, Receiver<Result<ApplyReply>>)| {
+        let reply = |(ticket, reply): (Option<Ticket>, PendingReply)| {
             // a failed append has a better reason to give than the missing answer
-            ticket.map(Ticket::wait_assigned).transpose()?;
-            receiver
-                .recv()
-                .unwrap_or_else(|_| Err(Error::unavailable("the engine stopped before it answered")))
+            let receipt = ticket.map(Ticket::wait_assigned).transpose()?;
+            reply.wait(receipt.map_or(Offset(0), |receipt| receipt.offset))
         };
         self.0.into_iter().map(reply).collect()
     }
-}
-
-/// Returns the error of bytes that are no BSON document.
-pub fn bad_bson(e: impl std::error::Error + Send + Sync + 'static) -> Error {
-    Error::invalid("not a BSON document").with_source(e)
 }

@@ -3,13 +3,15 @@
 use bson::RawBsonRef;
 use bson::raw::RawDocument;
 use tidemill_docs::{
-    Collation, CollectionSpec, Command, CommandOutcome, DocBytes, Filter, FoundDocuments, Modification,
+    Collation, CollectionSpec, Command, CommandOutcome, DocBytes, FoundDocuments, Modification,
     PreparedDocument, Sequence, SortOrder, get_path, merge_found,
 };
 use tidemill_types::{PartitionId, Result, Timestamp, Value};
 
+use crate::document_parts::bad_bson;
+use crate::document_parts::part::WantedDocuments;
 use crate::documents::snapshot::DocumentSnapshot;
-use crate::documents::{bad_bson, with_field};
+use crate::documents::with_field;
 use crate::node::Node;
 
 /// Command for one partition.
@@ -220,7 +222,7 @@ fn without_upsert(mut command: Command) -> Command {
 }
 
 /// Returns the filter of a command on documents that match.
-fn filter_of(command: &Command) -> Option<&DocBytes> {
+pub fn filter_of(command: &Command) -> Option<&DocBytes> {
     match command {
         Command::Update { filter, .. }
         | Command::Replace { filter, .. }
@@ -228,6 +230,19 @@ fn filter_of(command: &Command) -> Option<&DocBytes> {
         | Command::FindAndModify { filter, .. } => Some(filter),
         _ => None,
     }
+}
+
+/// Returns the order in which a command looks for a document.
+///
+/// Errors: `Invalid` if it is malformed.
+pub fn sort_of(command: &Command, collation: Option<Collation>) -> Result<SortOrder> {
+    Ok(match command {
+        Command::FindAndModify { sort: Some(sort), .. } => {
+            SortOrder::parse_query(RawDocument::from_bytes(sort).map_err(bad_bson)?)?
+                .with_collation(collation)
+        }
+        _ => SortOrder::default(),
+    })
 }
 
 /// Returns whether the filter of a command says which `_id` it wants.
@@ -248,8 +263,12 @@ fn determined_partition(
     if spec.gathered {
         // until it has all documents, the others may have one that matches
         let home = node.partition_of_collection(spec);
-        let mut others = documents.parts(&spec.name).filter(|(partition, _)| *partition != home.0 as usize);
-        return Ok(others.all(|(_, part)| part.is_empty()).then_some(home));
+        for other in node.host.partition_ids().filter(|other| *other != home) {
+            if !documents.is_empty_in(other.0 as usize, &spec.name)? {
+                return Ok(None);
+            }
+        }
+        return Ok(Some(home));
     }
     let Some(filter) = filter_of(command) else { return Ok(None) };
     let filter = RawDocument::from_bytes(filter).map_err(bad_bson)?;
@@ -272,17 +291,19 @@ fn first_match(
     collation: Option<&Collation>,
 ) -> Result<Option<PartitionId>> {
     let Some(filter) = filter_of(command) else { return Ok(None) };
-    let filter = Filter::parse_by(RawDocument::from_bytes(filter).map_err(bad_bson)?, collation)?;
-    let sort = match command {
-        Command::FindAndModify { sort: Some(sort), .. } => {
-            SortOrder::parse_query(RawDocument::from_bytes(sort).map_err(bad_bson)?)?
-                .with_collation(collation.cloned())
-        }
-        _ => SortOrder::default(),
+    let filter = documents.parsed_bytes(filter, collation)?;
+    let sort = sort_of(command, collation.cloned())?;
+    let wanted = WantedDocuments {
+        filter: Some(&filter),
+        sort: (!sort.is_empty()).then_some(&sort),
+        limit: Some(1),
+        for_write: true,
     };
+    let parts = documents.parts(&spec.name, &wanted)?;
     let mut found = Vec::new();
-    for (partition, part) in documents.parts(&spec.name) {
-        found.push((PartitionId(partition as u32), part.find_for_write(&filter, &sort, Some(1))?));
+    for (partition, part) in &parts {
+        let Some(part) = part.get() else { continue };
+        found.push((PartitionId(*partition as u32), part.find_for_write(&filter, &sort, Some(1))?));
     }
     let (partitions, parts): (Vec<_>, Vec<_>) = found.into_iter().unzip();
     let first = merge_found(&parts).next();

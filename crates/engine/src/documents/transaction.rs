@@ -13,10 +13,13 @@ use tidemill_types::{Error, PartitionId, Result};
 
 use crate::commit::{SessionWrite, TransactionId, TransactionPart};
 use crate::documents::PendingReplies;
-use crate::documents::routing::{collection_spec_of, merge_outcomes, route, runs_in_order};
+use crate::documents::routing::{
+    collation_of, collection_spec_of, filter_of, merge_outcomes, route, runs_in_order, sort_of,
+};
 use crate::documents::snapshot::DocumentSnapshot;
 use crate::entry::Entry;
 use crate::node::Node;
+use crate::partition::PendingReply;
 use crate::queries::GLOBAL_PARTITION;
 
 /// A transaction on documents: it reads the documents of the moment at which it began, with its own writes, and writes all or
@@ -127,12 +130,20 @@ impl Transaction {
         let mut outcomes = Vec::new();
         for part in &routed {
             let p = part.partition.0 as usize;
-            let store = self.stores[p].get_or_insert_with(|| Store::fork(self.documents.store(p)));
             // behind what the transaction has read; the commit says for others when it was
-            store.set_sequence(Sequence::new(self.node.host.commits.time_of_statement(now), self.places));
-            outcomes.push(store.apply(&part.command, now)?);
-            let mut changes = store.take_changes();
-            let changed = store.snapshot();
+            let sequence = Sequence::new(self.node.host.commits.time_of_statement(now), self.places);
+            let (outcome, mut changes) = match self.documents.here(p) {
+                Some(documents) => {
+                    let store = self.stores[p].get_or_insert_with(|| Store::fork(documents));
+                    store.set_sequence(sequence);
+                    let outcome = store.apply(&part.command, now)?;
+                    let changes = store.take_changes();
+                    self.documents.set_store(p, store.snapshot());
+                    (outcome, changes)
+                }
+                None => self.write_elsewhere(p, &part.command, sequence)?,
+            };
+            outcomes.push(outcome);
             self.hold(changes.iter().map(change_bytes).sum())?;
             for change in &mut changes {
                 change.place = self.places;
@@ -140,13 +151,33 @@ impl Transaction {
                 self.lock(p, change)?;
             }
             self.changes[p].extend(changes);
-            self.documents.set_store(p, changed);
             if ordered && outcomes.last().is_some_and(|outcome| !outcome.errors.is_empty()) {
                 break;
             }
         }
         self.held.shrink(given);
         Ok(merge_outcomes(&routed, outcomes, same))
+    }
+
+    /// Runs a command on documents of a partition of another process: those that it may find are fetched.
+    fn write_elsewhere(
+        &mut self,
+        partition: usize,
+        command: &Command,
+        sequence: Sequence,
+    ) -> Result<(CommandOutcome, Vec<DocumentChange>)> {
+        let collation = collation_of(&self.documents, command)?;
+        let filter = filter_of(command.plain());
+        let filter =
+            filter.map(|filter| self.documents.parsed_bytes(filter, collation.as_ref())).transpose()?;
+        let sort = sort_of(command.plain(), collation)?;
+        let key = self.node.entity_key(command.collection());
+        let mut store = self.documents.fetch_for_write(partition, command, (filter.as_ref(), &sort), key)?;
+        store.set_sequence(sequence);
+        let outcome = store.apply(command, self.node.host.clock.now())?;
+        let changes = store.take_changes();
+        self.documents.note_changes(partition, &changes, &store);
+        Ok((outcome, changes))
     }
 
     /// Counts memory that the transaction is about to hold. Errors: one transaction, or all of them, may not have so much.
@@ -192,7 +223,7 @@ impl Transaction {
                 // each partition keeps its own indexes
                 if index.unique && !by_id && !spec.replicated && !spec.gathered && self.stores.len() > 1 {
                     if self.node.entity_spec(collection).is_some()
-                        || self.documents.len(collection) != Some(0)
+                        || self.documents.len(collection)? != Some(0)
                     {
                         return Err(Error::invalid(format!(
                             "a transaction can create a unique index of `{collection}` only before its first document, and not of \
@@ -219,12 +250,20 @@ impl Transaction {
     /// Applies a command about a collection, for this transaction alone.
     fn in_all_partitions(&mut self, command: &Command) -> Result<()> {
         let now = self.node.host.clock.now();
+        let mut is_any_here = false;
         for (p, store) in self.stores.iter_mut().enumerate() {
-            let store = store.get_or_insert_with(|| Store::fork(self.documents.store(p)));
+            let Some(documents) = self.documents.here(p) else { continue };
+            let store = store.get_or_insert_with(|| Store::fork(documents));
             store.apply(command, now)?;
             // the definition is committed as it is then
             store.take_changes();
             self.documents.set_store(p, store.snapshot());
+            is_any_here = true;
+        }
+        if !is_any_here {
+            let mut store = Store::fork(self.documents.definitions()?);
+            store.apply(command, now)?;
+            self.documents.set_definitions(store.snapshot());
         }
         Ok(())
     }
@@ -250,8 +289,9 @@ impl Transaction {
         let is_unchanged = self.node.with_view(PartitionId(partition as u32), |view| {
             let present = view.documents.collection(&change.collection).and_then(|c| c.get_key(&change.key));
             address(present) == address(change.before.as_ref())
-        })?;
-        if free && is_unchanged {
+        });
+        // what others have changed elsewhere is found by the commit
+        if free && is_unchanged.unwrap_or(true) {
             return Ok(());
         }
         let written = change.after.as_ref().or(change.before.as_ref());
@@ -326,15 +366,20 @@ impl Node {
         durability: Durability,
     ) -> Result<PendingReplies> {
         let Some(id) = parts.first().map(|part| part.id) else { return Ok(PendingReplies::new(Vec::new())) };
-        let replies = self.host.part_replies.expect(id, participants);
-        let ordering = PartitionId(GLOBAL_PARTITION);
-        let appended = participants
-            .iter()
-            .try_for_each(|partition| self.client(*partition).map(drop))
-            .and_then(|()| self.append_for_reply(ordering, Entry::OrderTransaction(parts), durability))
-            .and_then(|(ticket, _)| ticket.wait_assigned());
+        let here: Vec<PartitionId> = participants.iter().copied().filter(|p| self.has_replica(*p)).collect();
+        let mut here = here.iter().zip(self.host.part_replies.expect(id, &here)).peekable();
+        let reply = |partition: &PartitionId| match here.next_if(|(waiting, _)| *waiting == partition) {
+            Some((_, reply)) => Ok(PendingReply::Here(reply)),
+            None => self.client(*partition)?.part_outcome(id),
+        };
+        let replies = participants.iter().map(reply).collect::<Result<Vec<_>>>();
+        let appended = replies.and_then(|replies| {
+            let ordering = PartitionId(GLOBAL_PARTITION);
+            self.host.append(ordering, Entry::OrderTransaction(parts), durability, None)?.wait_assigned()?;
+            Ok(replies)
+        });
         match appended {
-            Ok(_) => Ok(PendingReplies::of_parts(replies)),
+            Ok(replies) => Ok(PendingReplies::of_parts(replies)),
             Err(e) => {
                 self.host.part_replies.forget(id);
                 Err(e)

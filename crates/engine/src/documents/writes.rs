@@ -3,16 +3,19 @@
 use std::sync::Arc;
 
 use bson::raw::RawDocument;
-use tidemill_docs::{Command, CommandOutcome, DocBytes, Filter, FindOptions, Modification, update_limits};
+use tidemill_docs::{Command, CommandOutcome, DocBytes, FindOptions, Modification, update_limits};
 use tidemill_log::Durability;
 use tidemill_types::{Error, Offset, PartitionId, Result};
 
 use crate::commit::{SessionWrite, TransactionId, TransactionPart};
+use crate::document_parts::bad_bson;
+use crate::document_parts::part::WantedDocuments;
+use crate::documents::PendingReplies;
 use crate::documents::routing::{
-    RoutedCommand, collation_of, collection_spec_of, in_order_of_request, merge_outcomes, route, route_to_all,
+    RoutedCommand, collation_of, collection_spec_of, filter_of, in_order_of_request, merge_outcomes, route,
+    route_to_all,
 };
 use crate::documents::snapshot::DocumentSnapshot;
-use crate::documents::{PendingReplies, bad_bson};
 use crate::entry::Entry;
 use crate::node::Node;
 
@@ -26,10 +29,13 @@ impl Node {
     /// Errors: `Conflict` if the session has gone on to a later write.
     pub fn session_outcome(&self, session: &SessionWrite) -> Result<Option<CommandOutcome>> {
         for id in self.host.partition_ids() {
-            let outcome =
-                self.with_view(id, |view| view.sessions.outcome(session).map(Option::<&_>::cloned))?;
-            if let Some(outcome) = outcome? {
-                return Ok(Some(outcome));
+            let here = self.with_view(id, |view| view.sessions.outcome(session).map(Option::<&_>::cloned));
+            let outcome = match here {
+                Some(outcome) => outcome?,
+                None => self.client(id)?.session_outcome(session)?,
+            };
+            if outcome.is_some() {
+                return Ok(outcome);
             }
         }
         Ok(None)
@@ -118,17 +124,24 @@ impl Node {
         routed: Vec<RoutedCommand>,
     ) -> Result<Vec<RoutedCommand>> {
         let Some(command) = routed.first().map(|part| &part.command) else { return Ok(routed) };
-        let parts = documents.parts(command.collection());
-        let with_documents = parts.filter(|(_, part)| !part.is_empty()).count();
-        // one partition ends there by itself
-        if !command.updates_many() || with_documents < 2 {
+        if !command.updates_many() {
             return Ok(routed);
         }
         let (collation, now) = (collation_of(documents, command)?, self.host.clock.now());
+        let filter = filter_of(command)
+            .map(|filter| documents.parsed_bytes(filter, collation.as_ref()))
+            .transpose()?;
+        let wanted = WantedDocuments { filter: filter.as_ref(), ..WantedDocuments::default() };
+        let parts = documents.parts(command.collection(), &wanted)?;
+        let with_documents = parts.iter().filter(|(_, part)| part.get().is_some_and(|part| !part.is_empty()));
+        // one partition ends there by itself
+        if with_documents.count() < 2 {
+            return Ok(routed);
+        }
         let mut trials = Vec::new();
         for part in &routed {
-            let store = documents.store(part.partition.0 as usize);
-            let Some(collection) = store.collection(command.collection()) else { return Ok(routed) };
+            let of = parts.iter().find(|(at, _)| *at == part.partition.0 as usize);
+            let Some(collection) = of.and_then(|(_, part)| part.get()) else { return Ok(routed) };
             match collection.try_update(command, collation.as_ref(), now)? {
                 Some(trial) => trials.push(trial),
                 None => return Ok(routed),
@@ -263,7 +276,7 @@ impl Search {
         for _ in 1..SEARCH_ATTEMPTS_MAX {
             // the document that was found may have been changed by another writer before the command
             let documents = DocumentSnapshot::now(node)?;
-            let parsed = Filter::parse_by(filter, collation_of(&documents, &self.command)?.as_ref())?;
+            let parsed = documents.parsed(filter, collation_of(&documents, &self.command)?.as_ref())?;
             if !upserts && documents.find_parsed(self.command.collection(), &parsed, &first)?.is_empty() {
                 return Ok(CommandOutcome::default());
             }

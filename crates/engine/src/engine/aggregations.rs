@@ -41,8 +41,7 @@ impl Engine {
         let found = self.node.client(PartitionId(GLOBAL_PARTITION))?.find_in_unit(&unit, &text)?;
         let fields = columns.iter().map(|(name, ty)| Field::new(name, ty.arrow(), true));
         let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
-        let arrays =
-            found.columns.into_iter().zip(&columns).map(|(column, (_, ty))| arrow::array(column, *ty));
+        let arrays = found.into_iter().zip(&columns).map(|(column, (_, ty))| arrow::array(column, *ty));
         RecordBatch::try_new(schema, arrays.collect::<Result<_>>()?).map_err(|e| {
             Error::internal(format!("the rows of `{name}` do not fit its columns")).with_source(e)
         })

@@ -8,6 +8,7 @@ use object_store::ObjectStore;
 use parking_lot::Mutex;
 use tidemill_flow::Connectors;
 use tidemill_log::disk::Disk;
+use tidemill_rpc::NodeIdentity;
 use tidemill_types::{Error, PartitionId, Result};
 use tidemill_zones::{ObjectDirectory, store_options};
 use url::Url;
@@ -15,7 +16,7 @@ use url::Url;
 use super::Engine;
 use crate::app::App;
 use crate::app::settings::Settings;
-use crate::cluster::{self, ClusterNode, ClusterOptions};
+use crate::cluster::{self, ClusterNode, ClusterOptions, Replicas};
 use crate::deploy;
 use crate::digest::EffectDigests;
 use crate::directory::datadir::{DataDir, deployed_app};
@@ -27,7 +28,9 @@ use crate::directory::tables_location;
 use crate::jobs::shared_state;
 use crate::lifecycle::threads::EngineThreads;
 use crate::node::Node;
+use crate::peers::{self, PeerListener, PeerNodes};
 use crate::process::clock::Clock;
+use crate::process::spawn::spawn;
 use crate::shared_state::{ObjectPartitionStore, StateOwner, TakeOver, take_over};
 use crate::state::set_aside::RecordNoted;
 
@@ -166,13 +169,18 @@ impl EngineBuilder {
                 opened => break opened?,
             }
         };
-        let cluster = cluster.map(|options| join_cluster(&node, options, &data)).transpose()?;
+        let joined = cluster.map(|options| join_cluster(&node, options, &data)).transpose()?;
+        let (cluster, peers) = joined.map_or((None, None), |(cluster, peers)| (Some(cluster), peers));
         if cluster.is_none() {
             shared_state::publish_all(&node)?;
         }
         let threads = EngineThreads::start(&node)?;
         if let Some(part) = &cluster {
             threads.add(cluster::start(&node, part)?);
+        }
+        if let Some(peers) = peers {
+            let shared = node.clone();
+            threads.add(vec![spawn("arrivals".into(), move || peers::run_arrivals(&shared, &peers))?]);
         }
         let engine = Engine { node, threads, cluster, data: Mutex::new(Some(data)), recovery };
         engine.wait_until_ready()?;
@@ -183,13 +191,36 @@ impl EngineBuilder {
 /// Makes an engine that owns nothing a node of a cluster, whose threads are not started.
 ///
 /// Errors: those of [`cluster::check_app`] and [`ClusterNode::new`].
-fn join_cluster(node: &Node, options: ClusterOptions, data: &DataDir) -> Result<Arc<ClusterNode>> {
+fn join_cluster(
+    node: &Arc<Node>,
+    options: ClusterOptions,
+    data: &DataDir,
+) -> Result<(Arc<ClusterNode>, Option<Arc<PeerNodes>>)> {
     cluster::check_app(node)?;
     let app = node.app.deployment.app.content_hash();
-    let part = Arc::new(ClusterNode::new(options, app, data.partitions(), &*node.host.clock)?);
+    // nodes of a cluster have the same replicas
+    let app = match &options.replicas {
+        Replicas::All => app,
+        some => format!("{app}, replicas {}", some.name()),
+    };
+    let mut options = options;
+    let listener = match std::mem::replace(&mut options.replicas, Replicas::All) {
+        Replicas::All => None,
+        Replicas::OwnerAndStandby(peers) => {
+            let identity = NodeIdentity {
+                cluster_id: options.cluster.clone(),
+                node: options.name.as_str().to_owned(),
+                incarnation: u64::try_from(node.host.clock.now().0).unwrap_or_default(),
+            };
+            Some(PeerListener::bind(node, identity, peers)?)
+        }
+    };
+    let calls = listener.as_ref().map(|listener| listener.address.clone());
+    let part = Arc::new(ClusterNode::new(options, calls, app, data.partitions(), &*node.host.clock)?);
     let first_time = node.cluster.set(part.clone()).is_ok();
     debug_assert!(first_time, "a node joins once");
-    Ok(part)
+    let peers = listener.map(|listener| listener.join(node, &part)).transpose()?;
+    Ok((part, peers))
 }
 
 /// Returns the store of the state that the nodes of a cluster share.

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use bson::raw::RawDocument;
-use tidemill_docs::{Collection, Command, CommandOutcome, DocBytes, Filter, FindOptions, Key};
+use tidemill_docs::{Command, CommandOutcome, DocBytes, FindOptions};
 use tidemill_log::Durability;
 use tidemill_types::{PartitionId, Result, Value};
 
 use super::Engine;
+use crate::document_parts::place::{PlaceOfId, find_by_id, id_filter};
 use crate::node::Node;
 use crate::queries::GLOBAL_PARTITION;
 
@@ -33,18 +34,18 @@ impl<'e> DocumentCollection<'e> {
     ///
     /// Errors: `Unavailable` while a partition that may have it cannot be asked.
     pub fn find_one(&self, id: &Value<'_>) -> Result<Option<DocBytes>> {
-        let key = Key::of(id);
-        self.node.catch_up_replicas()?;
-        // a string may equal others, in any partition
-        let may_have_strings = matches!(id, Value::Str(_) | Value::Bson(_));
+        let ends = self.node.catch_up_replicas()?;
         let in_partition = |at: PartitionId| {
-            self.node.with_view(at, |view| {
-                let part = view.documents.collection(&self.name)?;
-                if may_have_strings && part.collation().is_some() {
-                    return Some((None, PlaceOfId::Any));
+            let here = self
+                .node
+                .with_view(at, |view| view.documents.collection(&self.name).map(|part| find_by_id(part, id)));
+            match here {
+                Some(found) => Ok(found),
+                None => {
+                    let end = ends.get(at.0 as usize).copied().unwrap_or_default();
+                    self.node.client(at)?.find_document(&self.name, id, end)
                 }
-                Some((part.get_key(&key).cloned(), PlaceOfId::of(part)))
-            })
+            }
         };
         let home = match self.node.host.partitions() {
             1 => PartitionId(GLOBAL_PARTITION),
@@ -57,7 +58,7 @@ impl<'e> DocumentCollection<'e> {
             Some((None, PlaceOfId::Any)) => {
                 let first = FindOptions { limit: Some(1), ..FindOptions::default() };
                 let snapshot = self.engine.document_snapshot()?;
-                let filter = Filter::equal_by("_id", id, snapshot.collation(&self.name)?);
+                let filter = id_filter(id, snapshot.collation(&self.name)?)?;
                 Ok(snapshot.find_parsed(&self.name, &filter, &first)?.into_iter().next())
             }
             Some((None, PlaceOfId::Unknown)) => {
@@ -119,24 +120,5 @@ impl<'e> DocumentCollection<'e> {
     pub fn delete_one(&self, filter: DocBytes, durability: Option<Durability>) -> Result<CommandOutcome> {
         let command = Command::Delete { collection: self.name.to_string(), filter, multi: false };
         self.engine.write_documents(command, durability)
-    }
-}
-
-/// Partition that has the document with an `_id`.
-enum PlaceOfId {
-    /// The one that the `_id` determines.
-    Home,
-    /// It cannot be told.
-    Unknown,
-    /// Several may, as the collation decides which `_id`s are equal.
-    Any,
-}
-
-impl PlaceOfId {
-    fn of(part: &Collection) -> Self {
-        let spec = part.spec();
-        let is_home =
-            spec.replicated || !spec.gathered && spec.shard_key.as_deref().is_none_or(|key| key == "_id");
-        if is_home { Self::Home } else { Self::Unknown }
     }
 }

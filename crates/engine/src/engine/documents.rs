@@ -3,7 +3,7 @@
 use bson::Bson;
 use bson::raw::RawDocument;
 use tidemill_docs::{
-    Collation, CollectionSpec, Command, CommandOutcome, DocBytes, FindOptions, ViewSpec, get_path,
+    Collation, Collection, CollectionSpec, Command, CommandOutcome, DocBytes, FindOptions, ViewSpec, get_path,
 };
 use tidemill_log::Durability;
 use tidemill_types::{Result, Timestamp};
@@ -11,11 +11,12 @@ use tidemill_types::{Result, Timestamp};
 use super::{DocumentCollection, Engine};
 use crate::api::CollectionInfo;
 use crate::commit::SessionWrite;
-use crate::documents::bad_bson;
+use crate::document_parts::bad_bson;
 use crate::documents::change_stream::{ChangeScope, ChangeStart, ChangeStream};
 use crate::documents::snapshot::DocumentSnapshot;
 use crate::documents::transaction::Transaction;
 use crate::documents::writes::DocumentWrite;
+use crate::partition::CollectionSize;
 use crate::state::view::PartitionView;
 
 impl Engine {
@@ -23,7 +24,7 @@ impl Engine {
     ///
     /// Errors: `Unavailable` while no partition can be asked.
     pub fn collection_names(&self) -> Result<Vec<String>> {
-        self.node.with_any_view(|view| view.documents.collection_names().map(str::to_owned).collect())
+        Ok(self.node.definitions()?.collection_names().map(str::to_owned).collect())
     }
 
     /// Returns the collections over all partitions, by name.
@@ -32,22 +33,21 @@ impl Engine {
     pub fn collections(&self) -> Result<Vec<CollectionInfo>> {
         let node = &self.node;
         let mut all: std::collections::BTreeMap<String, CollectionInfo> = std::collections::BTreeMap::new();
-        for view in node.views()? {
-            for collection in view.documents.collections() {
-                let name = &collection.spec().name;
+        for partition in node.progress()? {
+            for CollectionSize { name, replicated, documents, bytes } in partition.collections {
                 let info = all.entry(name.clone()).or_insert_with(|| CollectionInfo {
-                    name: name.clone(),
                     documents: 0,
                     bytes: 0,
-                    replicated: collection.spec().replicated,
-                    key: node.app.deployment.program.entity_key(name).map(str::to_owned),
+                    replicated,
+                    key: node.app.deployment.program.entity_key(&name).map(str::to_owned),
+                    name,
                 });
-                if info.replicated {
-                    info.documents = info.documents.max(collection.len() as u64);
-                    info.bytes = info.bytes.max(collection.bytes());
+                if replicated {
+                    info.documents = info.documents.max(documents);
+                    info.bytes = info.bytes.max(bytes);
                 } else {
-                    info.documents += collection.len() as u64;
-                    info.bytes += collection.bytes();
+                    info.documents += documents;
+                    info.bytes += bytes;
                 }
             }
         }
@@ -75,7 +75,8 @@ impl Engine {
     ///
     /// Errors: `Unavailable` while no partition can be asked.
     pub fn view(&self, name: &str) -> Result<Option<ViewSpec>> {
-        self.node.with_any_view(|view| view.documents.collection(name)?.spec().options.view.clone())
+        let documents = self.node.definitions()?;
+        Ok(documents.collection(name).and_then(|collection| collection.spec().options.view.clone()))
     }
 
     /// Returns the collation of a collection; `None` for the order of bytes, or if the collection does not
@@ -83,7 +84,7 @@ impl Engine {
     ///
     /// Errors: `Unavailable` while no partition can be asked.
     pub fn collation(&self, name: &str) -> Result<Option<Collation>> {
-        self.node.with_any_view(|view| view.documents.collection(name)?.collation().cloned())
+        Ok(self.node.definitions()?.collection(name).and_then(Collection::collation).cloned())
     }
 
     /// Returns all documents of a collection, or `None` if it does not exist. Returns handles; nothing is
@@ -91,7 +92,7 @@ impl Engine {
     ///
     /// Errors: `Unavailable` while a partition cannot be asked.
     pub fn collection_documents(&self, name: &str) -> Result<Option<Vec<DocBytes>>> {
-        Ok(self.document_snapshot()?.documents(name))
+        self.document_snapshot()?.documents(name)
     }
 
     /// Returns the document with that `_id`.
@@ -101,13 +102,15 @@ impl Engine {
         self.node.collection_spec(collection)?;
         let wrapped = bson::rawdoc! { "_id": bson::RawBson::try_from(id.clone()).map_err(bad_bson)? };
         let id = get_path(&wrapped, "_id");
-        for partition in self.node.host.partition_ids() {
-            let find = |view: &PartitionView| view.documents.collection(collection)?.get(&id).cloned();
-            if let Some(found) = self.node.with_view(partition, find)? {
-                return Ok(Some(found));
-            }
+        let find = |view: &PartitionView| view.documents.collection(collection)?.get(&id).cloned();
+        let here = |partition| self.node.with_view(partition, find).flatten();
+        if let Some(found) = self.node.host.partition_ids().find_map(here) {
+            return Ok(Some(found));
         }
-        Ok(None)
+        match self.node.has_all() {
+            true => Ok(None),
+            false => self.document_snapshot()?.get(collection, &id),
+        }
     }
 
     /// Returns the present time of the engine's clock, which records of the log get.

@@ -2,12 +2,13 @@
 
 use bson::raw::RawDocument;
 use bson::rawdoc;
-use tidemill_docs::{CollectionChange, Command, DocBytes, FindOptions, get_path};
+use tidemill_docs::{Collection, CollectionChange, Command, DocBytes, FindOptions, get_path};
 use tidemill_log::Durability;
 use tidemill_types::{Error, ErrorKind, PartitionId, Result};
 
 use super::Engine;
-use crate::documents::bad_bson;
+use crate::document_parts::bad_bson;
+use crate::document_parts::part::WantedDocuments;
 
 /// Documents that move in one transaction, and their bytes.
 const MOVED_MAX: usize = 500;
@@ -54,7 +55,8 @@ impl Engine {
     /// Puts the documents that have come from other partitions between those that were there, in the order of insertion.
     fn put_in_order(&self, name: &str, durability: Option<Durability>) -> Result<()> {
         let documents = self.document_snapshot()?;
-        if documents.parts(name).all(|(_, part)| part.is_in_order()) {
+        let parts = documents.parts(name, &WantedDocuments::default())?;
+        if parts.iter().all(|(_, part)| part.get().is_none_or(Collection::is_in_order)) {
             return Ok(());
         }
         let change = CollectionChange { put_in_order: true, ..CollectionChange::default() };
@@ -68,9 +70,9 @@ impl Engine {
         let options = FindOptions { limit: Some(MOVED_MAX as u64), ..FindOptions::default() };
         let mut moved: Vec<DocBytes> = Vec::new();
         let mut sequences = Vec::new();
-        let elsewhere =
-            transaction.documents().parts(name).filter(|(partition, _)| *partition != home.0 as usize);
-        for (_, part) in elsewhere {
+        let parts = transaction.documents().parts(name, &WantedDocuments::default())?;
+        let elsewhere = parts.iter().filter(|(partition, _)| *partition != home.0 as usize);
+        for part in elsewhere.filter_map(|(_, part)| part.get()) {
             if !part.is_empty() {
                 let mut bytes = 0;
                 moved = part.find(&tidemill_docs::Filter::all(), &options)?;
@@ -85,6 +87,7 @@ impl Engine {
                 break;
             }
         }
+        drop(parts);
         if moved.is_empty() {
             return Ok(0);
         }

@@ -15,7 +15,7 @@ impl Engine {
     /// Returns all metrics. Those of streams, rules and queries count what happened in own partitions.
     pub fn metrics(&self) -> Vec<Metric> {
         let node = &self.node;
-        let streams = self.stream_infos(node.app.tables.streams(), true);
+        let streams = self.stream_infos(node.app.tables.streams(), true, &[]);
         let counters = query_info::owned_counters(node);
         let rules = self.rules_with(&counters);
         let count = |c: &AtomicU64| vec![(Vec::new(), c.load(Ordering::Relaxed) as f64)];

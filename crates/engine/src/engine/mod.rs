@@ -86,14 +86,15 @@ impl Engine {
         app.into_iter().fold(builder, EngineBuilder::app).open()
     }
 
-    /// Waits until a node of a cluster is a member and has loaded all partitions, so that it can answer. A process that is alone has them.
+    /// Waits until a node of a cluster is a member and has loaded its partitions, so that it can answer. A process that is alone has them.
     ///
     /// Errors: `Conflict` if the cluster refuses the node; `Unavailable` with the partition that could not be loaded in time, and the reason.
     fn wait_until_ready(&self) -> Result<()> {
         let Some(cluster) = &self.cluster else { return Ok(()) };
         let host = &self.node.host;
         let deadline = host.clock.monotonic() + LOAD_WAIT;
-        while let Err(missing) = cluster.check_member().and_then(|()| self.node.check_has_all()) {
+        let check = || self.node.check_has(|id| cluster.applies(id));
+        while let Err(missing) = cluster.check_member().and_then(|()| check()) {
             if missing.kind() == ErrorKind::Conflict {
                 return Err(missing);
             }
@@ -199,6 +200,7 @@ impl Engine {
     /// Errors: `NotFound` for an unknown stream.
     pub fn subscribe(&self, stream: &str) -> Result<Receiver<RecordBatch>> {
         self.stream_schema(stream)?;
+        self.check_follows_all()?;
         Ok(self.node.app.subscribers.subscribe(stream))
     }
 
@@ -208,7 +210,15 @@ impl Engine {
     /// Errors: `NotFound` for an unknown stream.
     pub fn tap(&self, stream: &str) -> Result<Tap> {
         self.node.app.deployment.stream(stream)?;
+        self.check_follows_all()?;
         Ok(self.node.app.subscribers.tap(stream))
+    }
+
+    /// Checks that events of all partitions are applied here.
+    fn check_follows_all(&self) -> Result<()> {
+        self.node.check_has(|_| true).map_err(|e| {
+            e.context("events are followed as they are applied, which this node cannot do for all of them (--replicas 2)")
+        })
     }
 
     /// Flushes tails into tablets now, and looks which queries lose events.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use tidemill_flow::Column;
 use tidemill_flow::functions::json_text::to_json;
 use tidemill_lang::siddhi::ast::{OnDemandQuery, OutputAction};
 use tidemill_lang::{FileId, SourceFile, Sources, render_all, siddhi};
@@ -69,8 +70,9 @@ impl Engine {
         self.catch_up_others()?;
         partition.catch_up()?;
         let found = partition.find_in_unit(&self.node.app.deployment.queries.unit_name(unit), text)?;
-        let row = |i: usize| found.columns.iter().map(|c| to_json(&c.get(i))).collect();
-        Ok((0..found.len()).map(row).collect())
+        let row = |i: usize| found.iter().map(|column| to_json(&column.get(i))).collect();
+        let rows = found.first().map_or(0, Column::len);
+        Ok((0..rows).map(row).collect())
     }
 }
 

@@ -2,43 +2,66 @@
 
 use std::sync::Arc;
 
-use tidemill_types::{Error, Result, StreamSchema};
-use tidemill_zones::{Table, TableSnapshot, Zones};
+use tidemill_types::{Error, PartitionId, Result, StreamSchema};
+use tidemill_zones::{Table, Zones};
 
 use super::Engine;
 use crate::api::StreamInfo;
+use crate::partition::PartitionProgress;
 
 impl Engine {
     /// All streams with their counts.
     ///
-    /// Errors: `Unavailable` in a process that does not own all partitions.
+    /// Errors: `Unavailable` while an owner of a partition cannot be asked.
     pub fn streams(&self) -> Result<Vec<StreamInfo>> {
-        self.node.check_has_all()?;
-        Ok(self.stream_infos(self.node.app.tables.streams(), true))
+        Ok(self.stream_infos(self.node.app.tables.streams(), true, &self.progress_elsewhere()?))
     }
 
     /// Streams with stored events that the app does not declare: they can be asked, and take no more events.
     ///
     /// Errors: as [`Self::streams`].
     pub fn former_streams(&self) -> Result<Vec<StreamInfo>> {
-        self.node.check_has_all()?;
-        Ok(self.stream_infos(self.node.app.tables.former(), false))
+        Ok(self.stream_infos(self.node.app.tables.former(), false, &self.progress_elsewhere()?))
     }
 
-    /// Returns streams as far as own partitions have them.
+    /// Returns counts of the partitions that this process does not have.
+    fn progress_elsewhere(&self) -> Result<Vec<PartitionProgress>> {
+        let node = &self.node;
+        let missing: Vec<_> = node.host.partition_ids().filter(|id| !node.has_replica(*id)).collect();
+        if !missing.is_empty() {
+            // rows that an owner has moved from its tail to a file since then would be missing
+            let tables: Vec<_> = node.app.tables.writable().map(|(_, table)| table.clone()).collect();
+            node.host.runtime.run(async move {
+                for table in tables {
+                    table.refresh().await?;
+                }
+                Ok(())
+            })?;
+        }
+        missing.into_iter().map(|id| node.client(id)?.progress()).collect()
+    }
+
+    /// Returns streams as far as own partitions and those `elsewhere` have them.
     pub(super) fn stream_infos(
         &self,
         tables: &[(Arc<StreamSchema>, Arc<Table>)],
         declared: bool,
+        elsewhere: &[PartitionProgress],
     ) -> Vec<StreamInfo> {
-        let info = |(schema, table): &(Arc<StreamSchema>, Arc<Table>)| StreamInfo {
-            schema: schema.clone(),
-            ledger: self.node.ledger(&schema.name),
-            rows_in_table: table.tablet_rows() + table.pending_rows(),
-            removed: table.removed_rows(),
-            tail_rows: table.pending_rows(),
-            tablets: table.snapshot().tablets.len() as u64,
-            declared,
+        let info = |(schema, table): &(Arc<StreamSchema>, Arc<Table>)| {
+            let mut ledger = self.node.ledger(&schema.name);
+            elsewhere.iter().filter_map(|one| one.ledger.get(&schema.name)).for_each(|one| ledger.add(one));
+            let tails = elsewhere.iter().filter_map(|one| one.tail_rows.get(&schema.name));
+            let tail_rows = table.pending_rows() + tails.sum::<u64>();
+            StreamInfo {
+                schema: schema.clone(),
+                ledger,
+                rows_in_table: table.tablet_rows() + tail_rows,
+                removed: table.removed_rows(),
+                tail_rows,
+                tablets: table.snapshot().tablets.len() as u64,
+                declared,
+            }
         };
         tables.iter().map(info).collect()
     }
@@ -61,19 +84,9 @@ impl Engine {
         self.node.app.deployment.program.streams().iter().chain(former).map(|s| s.name.clone()).collect()
     }
 
-    /// The table of a stream at this instant; `None` for an unknown stream.
-    pub fn table_snapshot(&self, stream: &str) -> Option<TableSnapshot> {
-        self.node.app.tables.by_name(stream).map(|table| table.snapshot())
-    }
-
     /// The table of a stream, for reads of its older versions.
     pub fn table(&self, stream: &str) -> Option<Arc<Table>> {
         self.node.app.tables.by_name(stream).cloned()
-    }
-
-    /// The table of refused rows at this instant.
-    pub fn rejected_snapshot(&self) -> TableSnapshot {
-        self.node.app.tables.rejected().snapshot()
     }
 
     /// All tables' place and store.
@@ -87,8 +100,10 @@ impl Engine {
     /// long as senders wait.
     pub fn catch_up(&self) -> Result<()> {
         let node = &self.node;
-        node.catch_up_replicas()?;
-        let ends: Vec<_> = node.host.partition_ids().map(|p| (p, node.host.log.end(p))).collect();
+        let latest = node.catch_up_replicas()?;
+        let latest = |p: PartitionId| latest.get(p.0 as usize).copied().unwrap_or_default();
+        let ends = node.host.partition_ids().map(|p| (p, node.host.log.end(p).max(latest(p))));
+        let ends: Vec<_> = ends.collect();
         ends.into_iter().try_for_each(|(partition, end)| node.client(partition)?.wait_applied(end))
     }
 

@@ -221,8 +221,8 @@ impl Engine {
 
     fn sources_table(&self) -> Result<Columns> {
         let mut rows = Vec::new();
-        for (partition, view) in (0..).zip(self.node.views()?) {
-            rows.extend(view.sources.iter().map(|(name, position)| (name.clone(), partition, *position)));
+        for (partition, progress) in (0..).zip(self.node.progress()?) {
+            rows.extend(progress.sources.into_iter().map(|(name, position)| (name, partition, position)));
         }
         rows.sort();
         Ok(vec![

@@ -25,7 +25,7 @@ pub fn provenance(payload: &Bytes) -> Result<Option<(PartitionId, Offset, Arriva
         _ => return Ok(None),
     };
     input.source()?;
-    Ok(input.provenance()?.map(|(part, offset)| (part, offset, kind)))
+    Ok(input.provenance()?.0.map(|(part, offset)| (part, offset, kind)))
 }
 
 /// Decodes an entry. `streams` are the streams of the deployed app.
@@ -169,8 +169,13 @@ impl EntryReader<'_> {
         Ok(Some(SourcePosition { name, position, epoch }))
     }
 
-    fn provenance(&mut self) -> Result<Option<(PartitionId, Offset)>> {
-        Ok(if self.u8()? == 1 { Some((PartitionId(self.u32()?), Offset(self.u64()?))) } else { None })
+    /// Reads the provenance of events, and whether the node that appended them asks for their outcome.
+    fn provenance(&mut self) -> Result<(Option<(PartitionId, Offset)>, bool)> {
+        Ok(match self.u8()? {
+            1 => (Some((PartitionId(self.u32()?), Offset(self.u64()?))), false),
+            kind::ANSWERED => (None, true),
+            _ => (None, false),
+        })
     }
 
     fn session(&mut self) -> Result<SessionWrite> {
@@ -222,7 +227,7 @@ impl EntryReader<'_> {
 
     fn events(&mut self, streams: &Streams) -> Result<Events> {
         let source = self.source()?;
-        let provenance = self.provenance()?;
+        let (provenance, answered) = self.provenance()?;
         let n = self.count()?;
         let mut parts = Vec::with_capacity(n);
         for _ in 0..n {
@@ -242,7 +247,7 @@ impl EntryReader<'_> {
         };
         let n = self.count()?;
         let rejected = (0..n).map(|_| self.rejected()).collect::<Result<_>>()?;
-        let events = Events { source, provenance, forwarded: false, parts, order, rejected };
+        let events = Events { source, provenance, answered, forwarded: false, parts, order, rejected };
         events.check_order()?;
         Ok(events)
     }

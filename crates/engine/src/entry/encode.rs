@@ -93,6 +93,7 @@ impl Encoder {
                 out.extend(partition.0.to_le_bytes());
                 out.extend(offset.0.to_le_bytes());
             }
+            None if events.answered => out.push(kind::ANSWERED),
             None => out.push(0),
         }
         write_u32(out, events.parts.len());

@@ -16,3 +16,6 @@ pub const CLAIM_SOURCES: u8 = 13;
 pub const DELIVERED: u8 = 14;
 pub const ORDER_TRANSACTION: u8 = 15;
 pub const ORDERED_TRANSACTION: u8 = 16;
+
+/// In the place of the provenance of events that have none: the node that appended them asks for their outcome.
+pub const ANSWERED: u8 = 2;

@@ -111,6 +111,25 @@ impl Entry {
         }
     }
 
+    /// Returns whether a node that has appended the entry may ask the owner of the partition for its outcome.
+    pub fn has_outcome(&self) -> bool {
+        match self {
+            Self::Events(events) => events.answered,
+            Self::Command(_)
+            | Self::SessionCommand { .. }
+            | Self::Transaction(_)
+            | Self::OnDemand { .. }
+            | Self::CollectChanges
+            | Self::Redeliver { .. }
+            | Self::Rerun(_)
+            | Self::ClaimSources { .. } => true,
+            Self::LoadDocuments { .. }
+            | Self::Tick { .. }
+            | Self::OrderTransaction(_)
+            | Self::Delivered { .. } => false,
+        }
+    }
+
     /// Returns the kind, as reports name it.
     pub fn kind(&self) -> &'static str {
         match self {
@@ -140,6 +159,8 @@ pub struct Events {
     pub source: Option<SourcePosition>,
     /// For events emitted in another partition: that partition and the offset of the record that caused them.
     pub provenance: Option<(PartitionId, Offset)>,
+    /// True if the node that has appended them asks the owner of the partition for the outcome.
+    pub answered: bool,
     /// True if the events are already stored in that partition and arrive only for the queries of this one.
     pub forwarded: bool,
     /// Stream and rows of each part.

@@ -25,6 +25,7 @@ fn events() -> Entry {
     Entry::Events(Events {
         source: Some(SourcePosition { name: "file".into(), position: 3, epoch: Some(7) }),
         provenance: Some((PartitionId(1), Offset(9))),
+        answered: false,
         forwarded: true,
         parts: vec![(stream(), builder.finish())],
         order: Some(vec![0, 0, 0]),

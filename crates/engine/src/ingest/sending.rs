@@ -4,18 +4,17 @@ use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 
 use arrow_array::RecordBatch;
-use crossbeam_channel::Receiver;
 use tidemill_types::{
-    BadRow, DecodedRows, Error, EventId, InterleavedBatches, Offset, PartitionId, Result, RowOrigin,
-    StreamSchema, event_json,
+    BadRow, DecodedRows, EventId, InterleavedBatches, Offset, PartitionId, Result, RowOrigin, StreamSchema,
+    event_json,
 };
 
 use crate::api::{BodyFormat, EmittedEvent, RowError, SendOptions, SendReply};
-use crate::apply::ApplyReply;
 use crate::entry::{Entry, Events, RejectedRow};
 use crate::ingest;
 use crate::ingest::PartitionedRows;
 use crate::node::Node;
+use crate::partition::PendingReply;
 use crate::planted_bugs::{PlantedBug, is_planted};
 use crate::queries::Partitioner;
 
@@ -75,7 +74,6 @@ pub fn send_rows(node: &Node, decoded: DecodedRows, options: &SendOptions) -> Re
     };
     let records = split_records(node, decoded, &options.origin)?;
     node.host.check_disk_space()?;
-    let (sender, receiver) = crossbeam_channel::unbounded();
     let timeout = node.app.deployment.settings.send_timeout.to_std();
     for (p, _) in &records {
         node.host
@@ -83,16 +81,22 @@ pub fn send_rows(node: &Node, decoded: DecodedRows, options: &SendOptions) -> Re
     }
     let mut tickets = Vec::new();
     for (p, events) in records {
-        let reply = options.wait.then(|| sender.clone());
-        let ticket = node.host.append(PartitionId(p as u32), Entry::Events(events), durability, reply)?;
-        tickets.push((p, ticket));
+        let partition = PartitionId(p as u32);
+        let (ticket, reply) = if options.wait {
+            let entry = Entry::Events(Events { answered: !node.has_replica(partition), ..events });
+            let (ticket, reply) = node.append_for_reply(partition, entry, durability)?;
+            (ticket, Some(reply))
+        } else {
+            (node.host.append(partition, Entry::Events(events), durability, None)?, None)
+        };
+        tickets.push((p, ticket, reply));
     }
-    drop(sender);
-    let mut written = Vec::new();
-    for (p, ticket) in tickets {
+    let (mut written, mut replies) = (Vec::new(), Vec::new());
+    for (p, ticket, reply) in tickets {
         let early = is_planted(PlantedBug::AcknowledgeBeforeSync);
         let receipt = if early { ticket.wait_assigned()? } else { ticket.wait()? };
         written.push((p, receipt.offset));
+        replies.extend(reply);
     }
     node.app.counts.accepted.fetch_add(accepted, Ordering::Relaxed);
     let mut reply = SendReply {
@@ -105,7 +109,7 @@ pub fn send_rows(node: &Node, decoded: DecodedRows, options: &SendOptions) -> Re
         rule_errors: Vec::new(),
     };
     if options.wait {
-        collect_replies(&receiver, &written, &places, &mut reply)?;
+        collect_replies(replies, &written, &places, &mut reply)?;
     }
     Ok(reply)
 }
@@ -158,18 +162,14 @@ fn record_positions(rows: &InterleavedBatches, homes: &Partitioner) -> Vec<(usiz
 
 /// Collects the replies of the records in `written`, given as partition and offset. `places`: see [`record_positions`].
 fn collect_replies(
-    receiver: &Receiver<Result<ApplyReply>>,
+    replies: Vec<PendingReply>,
     written: &[(usize, Offset)],
     places: &[(usize, u32)],
     reply: &mut SendReply,
 ) -> Result<()> {
     let (mut stored, mut emitted, mut duplicates) = (HashSet::new(), Vec::new(), 0);
-    for _ in written {
-        let turn = receiver.recv().map_err(|_| {
-            Error::unavailable(
-                "the events are in the log, but their partition stopped before they were applied",
-            )
-        })??;
+    for (pending, (_, offset)) in replies.into_iter().zip(written) {
+        let turn = pending.wait(*offset)?;
         stored.extend(turn.stored);
         emitted.extend(turn.emitted);
         duplicates += turn.duplicates;

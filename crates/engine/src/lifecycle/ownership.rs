@@ -62,6 +62,7 @@ pub fn acquire(node: &Node, id: PartitionId, epoch: u64) -> Result<Arc<Partition
     node.app.sinks.close_partition(id);
     let opened = store.claim(StateGroup::Partition(id), epoch).and_then(|()| {
         store.fetch(StateGroup::Partition(id))?;
+        learn_ends(node)?;
         node.app.sinks.open_partition(id, sink_epoch(node, epoch), node.host.log.end(id))?;
         take_over(node, id)
     });
@@ -98,6 +99,7 @@ pub fn follow(node: &Node, id: PartitionId) -> Result<Arc<Partition>> {
     // what this process had of it is replaced
     node.app.sinks.close_partition(id);
     node.host.partition_store.fetch(StateGroup::Partition(id))?;
+    learn_ends(node)?;
     refresh_tables(node)?;
     node.app.tables.writable().try_for_each(|(_, table)| forget_tail(table, id))?;
     node.app.sinks.follow_partition(id, node.host.log.end(id))?;
@@ -173,7 +175,34 @@ pub fn drop_arrived(node: &Node) {
     }
     let arrived = node.owned.replicas().into_iter().filter_map(|one| Some((one.id, one.arrived_causes()?)));
     let arrived: BTreeMap<PartitionId, ArrivedCauses> = arrived.collect();
+    drop_those(&following, &arrived);
+}
+
+/// Does as [`drop_arrived`] for partitions that this process does not have, as `ask` tells of a partition what has arrived there from others.
+pub fn drop_arrived_elsewhere(
+    node: &Node,
+    ask: impl Fn(PartitionId, &[PartitionId]) -> Result<ArrivedCauses>,
+) {
+    let following = node.owned.following();
+    let mut targets: BTreeMap<PartitionId, Vec<PartitionId>> = BTreeMap::new();
     for standby in &following {
+        for target in standby.outbox.kept_targets().into_iter().filter(|id| !node.has_replica(*id)) {
+            targets.entry(target).or_default().push(standby.id);
+        }
+    }
+    // one that cannot be asked is asked again
+    let causes = targets.iter().filter_map(|(target, from)| Some((*target, ask(*target, from).ok()?)));
+    let mut arrived: BTreeMap<PartitionId, ArrivedCauses> = causes.collect();
+    if arrived.is_empty() {
+        return;
+    }
+    let here = node.owned.replicas().into_iter().filter_map(|one| Some((one.id, one.arrived_causes()?)));
+    arrived.extend(here);
+    drop_those(&following, &arrived);
+}
+
+fn drop_those(following: &[Arc<Partition>], arrived: &BTreeMap<PartitionId, ArrivedCauses>) {
+    for standby in following {
         standby.drop_arrived(|emission| {
             arrived.get(&emission.target).is_some_and(|causes| causes.contains(standby.id, emission))
         });
@@ -207,6 +236,14 @@ pub fn tend_standbys(node: &Node) -> Result<Vec<PartitionId>> {
 /// Returns whether a replica is behind the start of its log: only a published state has what is missing.
 fn is_left_behind(node: &Node, replica: &Partition) -> bool {
     replica.applied() < node.host.log.start(replica.id)
+}
+
+/// Learns where the logs end now: a node that did not follow a partition knows an older end, which the published state may have passed.
+fn learn_ends(node: &Node) -> Result<()> {
+    match node.cluster.get() {
+        Some(_) => node.host.log.latest_ends().map(drop),
+        None => Ok(()),
+    }
 }
 
 /// Learns what other processes have committed.

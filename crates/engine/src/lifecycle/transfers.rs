@@ -37,7 +37,10 @@ pub struct Transfer {
 ///
 /// Errors: `Unavailable` while a partition cannot be asked.
 pub fn list(node: &Node) -> Result<Vec<Transfer>> {
-    let counts = |id| Ok((id, node.with_view(id, |view| view.transfers.clone())?));
+    let counts = |id| match node.with_view(id, |view| view.transfers.clone()) {
+        Some(transfers) => Ok((id, transfers)),
+        None => Ok((id, Arc::new(node.client(id)?.progress()?.transfers))),
+    };
     let all = || node.host.partition_ids().map(counts).collect::<Result<Vec<_>>>();
     // the receiving sides first: what arrives meanwhile must not look like more than was sent
     let received = all()?;

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! let partition = node.client(PartitionId(3))?;     // this process, or a peer
-//! partition.catch_up()?;
-//! let stored = partition.view()?.ledger.get("Order").map(|counts| counts.stored);
+//! partition.wait_applied(end)?;
+//! let stored = partition.progress()?.ledger.get("Order").map(|counts| counts.stored);
 //! ```
 //!
 //! Callers of documents, rules and queries, sources, and system tables ask through [`PartitionClient`]. Jobs, recovery and the loops of
@@ -11,35 +11,38 @@
 
 use std::sync::Arc;
 
-use crossbeam_channel::Sender;
+use arrow_array::RecordBatch;
+use crossbeam_channel::Receiver;
 use tidemill_connect::without_waiting;
-use tidemill_flow::batch::Batch;
+use tidemill_docs::{CommandOutcome, DocBytes, StoreSnapshot};
+use tidemill_flow::Column;
 use tidemill_flow::explain::QueryReport;
 use tidemill_log::{Durability, Ticket};
 use tidemill_rules::why::Selector;
 use tidemill_rules::{Counters, Explanation};
-use tidemill_types::{ErrorKind, Offset, PartitionId, Result};
+use tidemill_types::{Error, ErrorKind, Offset, PartitionId, Result, Value};
+use tidemill_zones::MissingTail;
 
-use super::Partition;
+use super::{Partition, PartitionProgress};
 use crate::apply::ApplyReply;
+use crate::commit::{SessionWrite, TransactionId};
+use crate::document_parts::part::DocumentsPart;
+use crate::document_parts::place::{PlaceOfId, find_by_id};
 use crate::entry::Entry;
 use crate::queries::UnitName;
 use crate::queries::runtime::QueryCountsByFile;
-use crate::state::view::PartitionView;
 
-/// Questions that anyone may ask a partition. [`Partition`] answers them in the owner's process.
+/// Questions that anyone may ask a partition. [`Partition`] answers them in a process that has a replica.
 ///
 /// Errors of all of them: `Unavailable` when the owner cannot be asked.
 pub trait PartitionClient: Send + Sync {
     /// Appends an entry, whose reply comes when it is durable and applied.
     ///
     /// Errors: those of [`tidemill_log::Log::append`]; the entry is then not in the log.
-    fn append(
-        &self,
-        entry: Entry,
-        durability: Durability,
-        reply: Sender<Result<ApplyReply>>,
-    ) -> Result<Ticket>;
+    fn append(&self, entry: Entry, durability: Durability) -> Result<(Ticket, PendingReply)>;
+
+    /// Returns the reply to a part of a transaction, which the partition that orders transactions is going to append.
+    fn part_outcome(&self, id: TransactionId) -> Result<PendingReply>;
 
     /// Waits until all records below `end` are applied.
     ///
@@ -54,16 +57,45 @@ pub trait PartitionClient: Send + Sync {
     /// Returns which store of the app the owner waits for, as a sentence; `None` while it waits for none.
     fn waits_for_store(&self) -> Result<Option<String>>;
 
-    /// Returns documents, positions of sources, outcomes of sessions and counts after the last applied batch.
-    fn view(&self) -> Result<Arc<PartitionView>>;
+    /// Returns positions of sources and counts after the last applied batch.
+    fn progress(&self) -> Result<PartitionProgress>;
+
+    /// Returns the collections without their documents, or with them.
+    fn definitions(&self) -> Result<StoreSnapshot>;
+
+    /// Returns the documents of one moment, with what the records below `end` have made.
+    ///
+    /// Errors: as [`Self::wait_applied`].
+    fn documents(&self, end: Offset) -> Result<DocumentsPart>;
+
+    /// Returns the document with an `_id`, with what the records below `end` have made, and where it may be if it is not here; `None` if
+    /// the collection does not exist.
+    ///
+    /// Errors: as [`Self::wait_applied`].
+    fn find_document(
+        &self,
+        collection: &str,
+        id: &Value<'_>,
+        end: Offset,
+    ) -> Result<Option<(Option<DocBytes>, PlaceOfId)>>;
+
+    /// Returns the outcome of a statement of a client session, if the partition has executed it.
+    ///
+    /// Errors: `Conflict` if the session has gone on to a later write.
+    fn session_outcome(&self, session: &SessionWrite) -> Result<Option<CommandOutcome>>;
+
+    /// Returns the rows of a table that are in no file; `None` if files of the table have some of them by now.
+    ///
+    /// Errors: `NotFound` for an unknown table.
+    fn tail_rows(&self, table: &TableName, missing: MissingTail) -> Result<Option<Vec<RecordBatch>>>;
 
     /// Returns the counters of rules and queries after the last applied batch.
     fn counters(&self) -> Result<(Counters, QueryCountsByFile)>;
 
-    /// Returns the rows that an on-demand query finds in the tables, windows and aggregations of a unit.
+    /// Returns the columns of the rows that an on-demand query finds in the tables, windows and aggregations of a unit.
     ///
     /// Errors: `Invalid` for a query that cannot be run there; `Unavailable` at once if the owner waits for a store of the app.
-    fn find_in_unit(&self, unit: &UnitName, query: &str) -> Result<Batch>;
+    fn find_in_unit(&self, unit: &UnitName, query: &str) -> Result<Vec<Column>>;
 
     /// Returns the explanation of a kept event, for one rule or for all; `None` if the event is not among those that are kept.
     ///
@@ -82,16 +114,58 @@ pub trait PartitionPeers: Send + Sync {
     ///
     /// Errors: `Unavailable` when no process is known to own it.
     fn client(&self, id: PartitionId) -> Result<Arc<dyn PartitionClient>>;
+
+    /// Returns the documents of partitions, see [`PartitionClient::documents`], in the same order.
+    ///
+    /// Errors: those of [`Self::client`] and of [`PartitionClient::documents`].
+    fn documents(&self, wanted: &[(PartitionId, Offset)]) -> Result<Vec<DocumentsPart>> {
+        wanted.iter().map(|(id, end)| self.client(*id)?.documents(*end)).collect()
+    }
+}
+
+/// A table of events.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub enum TableName {
+    /// The table of a stream.
+    Stream(String),
+    /// The table of rejected rows.
+    Rejected,
+}
+
+/// The reply to an entry that is in a log, or on its way there.
+#[must_use = "the reply is given once"]
+pub enum PendingReply {
+    /// A replica in this process gives it.
+    Here(Receiver<Result<ApplyReply>>),
+    /// The owner in another process has it. Called with the offset of the record.
+    There(Box<dyn FnOnce(Offset) -> Result<ApplyReply> + Send>),
+}
+
+impl PendingReply {
+    /// Waits for the reply to the record at `offset`.
+    ///
+    /// Errors: the entry could not be applied; `Unavailable` when the partition stops before.
+    pub fn wait(self, offset: Offset) -> Result<ApplyReply> {
+        match self {
+            Self::Here(receiver) => receiver
+                .recv()
+                .unwrap_or_else(|_| Err(Error::unavailable("the engine stopped before it answered"))),
+            Self::There(ask) => ask(offset),
+        }
+    }
 }
 
 impl PartitionClient for Partition {
-    fn append(
-        &self,
-        entry: Entry,
-        durability: Durability,
-        reply: Sender<Result<ApplyReply>>,
-    ) -> Result<Ticket> {
-        self.host.append(self.id, entry, durability, Some(reply))
+    fn append(&self, entry: Entry, durability: Durability) -> Result<(Ticket, PendingReply)> {
+        let (sender, receiver) = crossbeam_channel::bounded(1);
+        let ticket = self.host.append(self.id, entry, durability, Some(sender))?;
+        Ok((ticket, PendingReply::Here(receiver)))
+    }
+
+    fn part_outcome(&self, id: TransactionId) -> Result<PendingReply> {
+        let mut replies = self.host.part_replies.expect(id, &[self.id]);
+        let reply = replies.pop().ok_or_else(|| Error::internal("a part has no reply"))?;
+        Ok(PendingReply::Here(reply))
     }
 
     fn wait_applied(&self, end: Offset) -> Result<()> {
@@ -106,18 +180,55 @@ impl PartitionClient for Partition {
         Ok(Self::waits_for_store(self))
     }
 
-    fn view(&self) -> Result<Arc<PartitionView>> {
-        Ok(Self::view(self))
+    fn progress(&self) -> Result<PartitionProgress> {
+        Ok(Self::progress(self))
+    }
+
+    fn definitions(&self) -> Result<StoreSnapshot> {
+        Ok(self.with_view(|view| view.documents.clone()))
+    }
+
+    fn documents(&self, end: Offset) -> Result<DocumentsPart> {
+        Self::wait_applied(self, end)?;
+        Ok(self.with_view(DocumentsPart::of))
+    }
+
+    fn find_document(
+        &self,
+        collection: &str,
+        id: &Value<'_>,
+        end: Offset,
+    ) -> Result<Option<(Option<DocBytes>, PlaceOfId)>> {
+        Self::wait_applied(self, end)?;
+        Ok(self.with_view(|view| {
+            let collection = view.documents.collection(collection)?;
+            Some(find_by_id(collection, id))
+        }))
+    }
+
+    fn session_outcome(&self, session: &SessionWrite) -> Result<Option<CommandOutcome>> {
+        Ok(self.with_view(|view| view.sessions.outcome(session).map(Option::<&_>::cloned))?)
+    }
+
+    fn tail_rows(&self, table: &TableName, missing: MissingTail) -> Result<Option<Vec<RecordBatch>>> {
+        let tables = &self.app.tables;
+        let table = match table {
+            TableName::Rejected => tables.rejected(),
+            TableName::Stream(name) => {
+                tables.by_name(name).ok_or_else(|| Error::not_found(format!("no table `{name}`")))?
+            }
+        };
+        table.tail_rows(self.id, missing.after, missing.next)
     }
 
     fn counters(&self) -> Result<(Counters, QueryCountsByFile)> {
         Ok(self.counters.copy())
     }
 
-    fn find_in_unit(&self, unit: &UnitName, query: &str) -> Result<Batch> {
+    fn find_in_unit(&self, unit: &UnitName, query: &str) -> Result<Vec<Column>> {
         let unit = self.app.deployment.queries.unit(unit)?;
         let state = self.read_state()?;
-        without_waiting(|| state.read_queries(|flow| flow.on_demand(unit, query)))
+        Ok(without_waiting(|| state.read_queries(|flow| flow.on_demand(unit, query)))?.columns)
     }
 
     fn explain_event(&self, selector: &Selector, rule: Option<&str>) -> Result<Option<Explanation>> {

@@ -79,6 +79,7 @@ impl Partition {
             if let Some(decision) = commits.decision(commit) {
                 return decision;
             }
+            self.ask_for_votes(Some(commit));
             commits.wait_after(seen, RETRY_INTERVAL);
         }
     }
@@ -111,7 +112,11 @@ impl Partition {
             return true;
         }
         match waiting.participant.step(first.as_ref(), &*self.host.commits) {
-            Step::Free | Step::Wait => false,
+            Step::Free => false,
+            Step::Wait => {
+                self.ask_for_votes(first.as_ref());
+                false
+            }
             Step::Release(commit) => {
                 self.host.commits.leave(&commit, self.id);
                 true
@@ -136,6 +141,13 @@ impl Partition {
                 }
                 true
             }
+        }
+    }
+
+    /// Asks other processes for the votes on the transaction that waits for them.
+    fn ask_for_votes(&self, commit: Option<&SharedCommit>) {
+        if let (Some(elsewhere), Some(commit)) = (self.host.votes_elsewhere.get(), commit) {
+            elsewhere.ask(commit);
         }
     }
 

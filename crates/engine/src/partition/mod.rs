@@ -6,6 +6,7 @@ mod failure;
 mod latest_ends;
 pub mod outbox;
 mod owned;
+mod progress;
 mod reading;
 mod role;
 mod threads;
@@ -44,9 +45,10 @@ use commit::Waiting;
 use failure::panic_error;
 use threads::PartitionThreads;
 
-pub use client::{PartitionClient, PartitionPeers};
+pub use client::{PartitionClient, PartitionPeers, PendingReply, TableName};
 pub use latest_ends::LatestEnds;
 pub use owned::OwnedPartitions;
+pub use progress::{CollectionSize, PartitionProgress};
 pub use role::ArrivedCauses;
 pub use threads::OWNER_WAIT;
 
@@ -359,6 +361,7 @@ impl Partition {
     /// Drops records that wait for votes, after the last step of the owner. Their callers learn that no answer comes.
     fn forget_waiting(&self) {
         self.host.part_replies.forget_partition(self.id);
+        self.host.outcomes.forget(self.id);
         *self.waiting.lock() = Waiting::default();
     }
 
@@ -434,6 +437,10 @@ impl Partition {
         let mut pending = self.decoded(consumed)?;
         if let Some(part) = pending.part().filter(|part| part.cause.is_some()) {
             pending.reply = self.host.part_replies.take(part.id, self.id);
+        }
+        if pending.reply.is_none() && self.host.outcomes.are_kept() && pending.record.entry.has_outcome() {
+            let part = pending.part().map(|part| part.id);
+            pending.reply = Some(self.host.outcomes.expect(self.id, pending.record.offset, part));
         }
         Ok(pending)
     }

@@ -12,7 +12,7 @@
 //! The outbox of a standby sends nothing, as the owner does. It keeps what the owner may not have sent yet, and drops what has arrived
 //! in the partitions that it belongs to; when the standby becomes the owner, it sends the rest.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
 use crossbeam_channel::Sender;
@@ -192,6 +192,13 @@ impl Outbox {
     pub fn keeps_batches(&self) -> bool {
         let inner = self.inner.lock();
         inner.held && !inner.waiting.is_empty()
+    }
+
+    /// Returns the partitions whose emissions are kept for the next owner.
+    pub fn kept_targets(&self) -> BTreeSet<PartitionId> {
+        let inner = self.inner.lock();
+        let kept = inner.waiting.iter().filter(|_| inner.held).flat_map(|batch| &batch.emissions);
+        kept.map(|emission| emission.target).collect()
     }
 
     /// Returns the number of rounds whose emissions wait to be sent.

@@ -28,6 +28,11 @@ const RECORD_WAIT: Duration = Duration::from_millis(10);
 pub struct ArrivedCauses(BTreeMap<ArrivalKind, BTreeMap<u32, Offset>>);
 
 impl ArrivedCauses {
+    /// Creates those that another process has told.
+    pub fn new(arrived: BTreeMap<ArrivalKind, BTreeMap<u32, Offset>>) -> Self {
+        Self(arrived)
+    }
+
     /// Returns whether the replica has applied an emission of `from`, which targets its partition.
     pub fn contains(&self, from: PartitionId, emission: &Emission) -> bool {
         let last = self.0.get(&emission.kind()).and_then(|last| last.get(&from.0));

@@ -51,7 +51,7 @@ use crate::jobs;
 use crate::jobs::timers;
 use crate::lifecycle::{opening, ownership};
 use crate::node::Node;
-use crate::partition::Partition;
+use crate::partition::{Partition, PendingReply};
 use crate::process::clock::Clock;
 use crate::queries::GLOBAL_PARTITION;
 use crate::shared_state::{ObjectPartitionStore, StateOwner};
@@ -567,9 +567,9 @@ impl TwoEngines {
         let Ok(bytes) = update.to_bytes() else { return };
         let home = node.partition_of_value(&Value::Int(counter));
         match node.append_for_reply(home, Entry::Command(bytes), Durability::Fsync) {
-            Ok((_, reply)) => self.counters.waiting.push((counter, reply)),
+            Ok((_, PendingReply::Here(reply))) => self.counters.waiting.push((counter, reply)),
             // its partition has no owner that answers
-            Err(_) => self.report.refused += 1,
+            Ok((_, PendingReply::There(_))) | Err(_) => self.report.refused += 1,
         }
     }
 
@@ -645,7 +645,7 @@ impl TwoEngines {
             Err(e) if e.kind() == ErrorKind::Unavailable => self.report.refused += 1,
             Err(e) => return Err(e.to_string()),
             Ok(documents) => {
-                let accounts = documents.documents("Account").unwrap_or_default();
+                let accounts = documents.documents("Account").map_err(|e| e.to_string())?.unwrap_or_default();
                 let balance = |document: &DocBytes| {
                     let raw = RawDocument::from_bytes(document).map_err(|e| e.to_string())?;
                     match get_path(raw, "balance") {

@@ -37,7 +37,10 @@ impl SourcePositions {
     ///
     /// Errors: `Unavailable` while a partition cannot be asked.
     pub fn read(node: &Node, name: &str) -> Result<Self> {
-        let of = |p| node.with_view(p, |view| view.sources.get(name).copied());
+        let of = |p| match node.with_view(p, |view| view.sources.get(name).copied()) {
+            Some(position) => Ok(position),
+            None => Ok(node.client(p)?.progress()?.sources.get(name).copied()),
+        };
         let found: Vec<Option<u64>> = node.host.partition_ids().map(of).collect::<Result<_>>()?;
         Ok(Self {
             name: name.to_owned(),
@@ -62,8 +65,8 @@ fn split_name(source: &str, split: &str) -> String {
 /// Errors: `Unavailable` while a partition cannot be asked.
 pub(super) fn split_positions(node: &Node, source: &str) -> Result<SplitPositions> {
     let prefix = split_name(source, "");
-    let views = node.views()?;
-    let names = views.iter().flat_map(|view| view.sources.keys());
+    let progress = node.progress()?;
+    let names = progress.iter().flat_map(|partition| partition.sources.keys());
     let splits: BTreeSet<String> =
         names.filter_map(|name| name.strip_prefix(&prefix)).map(str::to_owned).collect();
     let mut positions = SplitPositions::default();

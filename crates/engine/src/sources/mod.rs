@@ -71,7 +71,7 @@ pub fn read_to_end(node: &Arc<Node>, source: &mut dyn Source, stream: &str) -> R
 ///
 /// Errors: `Unavailable` while a partition cannot be asked.
 pub fn stored_position(node: &Node, name: &str) -> Result<Option<u64>> {
-    let known = node.views()?.iter().any(|view| view.sources.contains_key(name));
+    let known = node.progress()?.iter().any(|partition| partition.sources.contains_key(name));
     known.then(|| append::SourcePositions::read(node, name).map(|positions| positions.start())).transpose()
 }
 
@@ -79,9 +79,9 @@ pub fn stored_position(node: &Node, name: &str) -> Result<Option<u64>> {
 ///
 /// Errors: `Unavailable` while a partition cannot be asked.
 pub fn stored_names(node: &Node) -> Result<Vec<String>> {
-    let views = node.views()?;
-    let names: BTreeSet<&String> = views.iter().flat_map(|view| view.sources.keys()).collect();
-    Ok(names.into_iter().cloned().collect())
+    let names: BTreeSet<String> =
+        node.progress()?.into_iter().flat_map(|partition| partition.sources.into_keys()).collect();
+    Ok(names.into_iter().collect())
 }
 
 /// Reads a source from its stored position to its end.

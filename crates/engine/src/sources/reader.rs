@@ -43,12 +43,11 @@ impl SourceReader {
     fn claim(node: &Arc<Node>, epoch: u64) -> Result<Self> {
         let mut replies = Vec::new();
         for partition in node.clients()? {
-            let (sender, reply) = crossbeam_channel::bounded(1);
-            partition.append(Entry::ClaimSources { epoch }, Durability::Fsync, sender)?.wait_assigned()?;
-            replies.push(reply);
+            let (ticket, reply) = partition.append(Entry::ClaimSources { epoch }, Durability::Fsync)?;
+            replies.push((ticket.wait_assigned()?.offset, reply));
         }
-        for reply in replies {
-            reply.recv().map_err(|_| Error::unavailable("a replica was given up"))??;
+        for (offset, reply) in replies {
+            reply.wait(offset)?;
         }
         Ok(Self { node: node.clone(), epoch: Some(epoch) })
     }
@@ -81,8 +80,13 @@ impl SourceReader {
     pub fn check_counted(&self, records: &[(PartitionId, Offset)]) -> Result<()> {
         let Some(epoch) = self.epoch else { return Ok(()) };
         for (partition, offset) in records {
-            self.node.client(*partition)?.wait_applied(offset.next())?;
-            if self.node.with_view(*partition, |view| view.source_epoch)? > epoch {
+            let client = self.node.client(*partition)?;
+            client.wait_applied(offset.next())?;
+            let reads = match self.node.with_view(*partition, |view| view.source_epoch) {
+                Some(epoch) => epoch,
+                None => client.progress()?.source_epoch,
+            };
+            if reads > epoch {
                 return Err(Error::unavailable("another node of the cluster reads the sources now"));
             }
         }

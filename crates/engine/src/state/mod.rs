@@ -18,7 +18,7 @@ use tidemill_types::{Error, Offset, PartitionId, Result, Timestamp};
 
 use crate::api::LedgerCounts;
 use crate::app::settings::Settings;
-use crate::commit::{Decisions, SessionWrites};
+use crate::commit::{Decision, Decisions, SessionWrites, SharedCommits, TransactionId};
 use crate::dedupe::{Dedupe, time_in_id};
 use crate::deployment::Deployment;
 use crate::digest::EffectDigest;
@@ -61,6 +61,8 @@ pub struct PartitionState {
     pub trace: Trace,
     /// Decisions on transactions of several partitions.
     pub decisions: Decisions,
+    /// By other partition, the offset in its log of the last transaction that both have committed.
+    pub shared_commits: SharedCommits,
     /// The last writes of client sessions.
     pub sessions: SessionWrites,
     /// The next record to apply.
@@ -132,6 +134,7 @@ impl PartitionState {
             executor: Executor::new(program),
             trace: new_trace(settings),
             decisions: Decisions::new(),
+            shared_commits: SharedCommits::default(),
             sessions: SessionWrites::default(),
             next: Offset(0),
             time: Timestamp(i64::MIN),
@@ -139,6 +142,12 @@ impl PartitionState {
         }
         .prepare_for_app(program, settings)?
         .prepare_tables(deployment)
+    }
+
+    /// Notes the decision on a transaction of several partitions.
+    pub fn decide(&mut self, id: TransactionId, decision: Decision) {
+        self.shared_commits.note(self.partition, &decision);
+        self.decisions.insert(id, decision);
     }
 
     /// Creates the collections that queries have as tables.

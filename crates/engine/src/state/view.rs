@@ -10,7 +10,7 @@ use tidemill_rules::Counters;
 use tidemill_types::Offset;
 
 use crate::api::LedgerCounts;
-use crate::commit::SessionWrites;
+use crate::commit::{SessionWrites, SharedCommits};
 use crate::digest::Digest;
 use crate::queries::runtime::{QueryCountsByFile, copy_counts};
 use crate::state::{PartitionState, TransferCounts};
@@ -26,6 +26,8 @@ pub struct PartitionView {
     pub documents: StoreSnapshot,
     /// The last writes of client sessions.
     pub sessions: SessionWrites,
+    /// The last transactions that it has committed together with other partitions.
+    pub shared_commits: SharedCommits,
     /// Offset after the last change that is in the change log.
     pub changes_end: Offset,
     /// Next position of each source.
@@ -47,6 +49,7 @@ impl PartitionView {
             next: state.next,
             documents: state.store.snapshot(),
             sessions: state.sessions.clone(),
+            shared_commits: state.shared_commits.clone(),
             changes_end,
             sources: state.sources.clone(),
             source_epoch: state.source_epoch,

@@ -9,6 +9,7 @@ use bson::raw::RawDocument;
 use crossbeam_channel::Receiver;
 use serde_json::{Map, Value as Json};
 use tidemill_docs::Command;
+use tidemill_flow::Column;
 use tidemill_flow::functions::json_text::to_json;
 use tidemill_log::disk::OsDisk;
 use tidemill_log::{Durability, LogClock, MemoryLog};
@@ -312,10 +313,10 @@ impl TestEngine {
         let unit = self.node.app.deployment.queries.unit_name(store.unit);
         let found = self.node.client(PartitionId(GLOBAL_PARTITION))?.find_in_unit(&unit, &query)?;
         let row = |i: usize| {
-            let cells = store.attributes.iter().zip(&found.columns);
+            let cells = store.attributes.iter().zip(&found);
             cells.map(|((name, _), column)| (name.clone(), to_json(&column.get(i)))).collect()
         };
-        Ok((0..found.len()).map(row).collect())
+        Ok((0..found.first().map_or(0, Column::len)).map(row).collect())
     }
 
     /// Returns how often a rule fired.

@@ -296,7 +296,7 @@ fn transactions_stay_whole_while_partitions_are_opened_again() {
     let check = |engine: &Engine| {
         let documents = engine.document_snapshot().unwrap();
         assert_eq!(total(&documents), ACCOUNTS * BALANCE);
-        let transfers = documents.len("Transfer").unwrap();
+        let transfers = documents.len("Transfer").unwrap().unwrap();
         let (done, unknown) = (done.load(Ordering::Relaxed), unknown.load(Ordering::Relaxed));
         println!("{done} transfers, {unknown} with unknown outcome, {transfers} stored");
         assert!((done..=done + unknown).contains(&transfers));

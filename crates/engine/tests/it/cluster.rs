@@ -1,6 +1,7 @@
 //! Nodes of a cluster in one process. Their logs are shared, and nodes are cut off from them.
 
 mod connectors;
+mod some_replicas;
 mod transactions;
 
 use std::path::Path;
@@ -9,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use object_store::memory::InMemory;
 use tidemill_cluster::{NodeName, Timing};
-use tidemill_engine::cluster::ClusterOptions;
+use tidemill_engine::cluster::{ClusterOptions, PeerOptions, Replicas, Secret, Security};
 use tidemill_engine::simulation::SharedLog;
 use tidemill_engine::{App, Clock, Engine, LogProvider, OpenedLog, Settings, TakeOver};
 use tidemill_log::MemoryLog;
@@ -28,6 +29,8 @@ pub struct Shared {
     tables: Arc<InMemory>,
     log: Arc<MemoryLog>,
     control: Arc<MemoryLog>,
+    /// True if a partition has an owner and one standby, and nodes ask each other.
+    has_some_replicas: bool,
 }
 
 /// A node, with its ways to the logs.
@@ -56,11 +59,28 @@ impl Shared {
             tables: Arc::new(InMemory::new()),
             log: Arc::new(MemoryLog::new(PARTITIONS)),
             control: Arc::new(MemoryLog::new(1)),
+            has_some_replicas: false,
         }
+    }
+
+    /// Creates what nodes share that have replicas of some partitions.
+    pub fn with_some_replicas() -> Self {
+        Self { has_some_replicas: true, ..Self::new() }
     }
 
     pub fn start(&self, name: &str) -> TestNode {
         self.try_start(name, name, app()).unwrap()
+    }
+
+    fn replicas(&self) -> Replicas {
+        match self.has_some_replicas {
+            false => Replicas::All,
+            true => Replicas::OwnerAndStandby(PeerOptions {
+                listen: ([127, 0, 0, 1], 0).into(),
+                advertise: None,
+                security: Security::Secret(Secret::new(*b"a secret of this test").unwrap()),
+            }),
+        }
     }
 
     /// Starts a node in a directory of this name.
@@ -73,7 +93,12 @@ impl Shared {
             address: format!("{name}:4700"),
             zone: String::new(),
             weight: 100,
-            timing: Timing::SMALL,
+            replicas: self.replicas(),
+            timing: match self.has_some_replicas {
+                // partitions move soon
+                true => Timing { settle_ms: 500, ..Timing::SMALL },
+                false => Timing::SMALL,
+            },
             control: control.clone(),
         };
         app.settings.partitions = PARTITIONS;
@@ -112,6 +137,18 @@ pub fn wait_for_owners(nodes: &[&TestNode]) {
     });
 }
 
+/// Waits until each of these nodes owns a partition, and lacks one.
+fn wait_until_spread(nodes: &[&TestNode]) {
+    wait_until("partitions are spread over the nodes", || {
+        nodes.iter().all(|node| {
+            let roles: Vec<_> =
+                node.engine.cluster_status().unwrap().partitions.iter().map(|p| p.role).collect();
+            roles.contains(&"owner") && roles.contains(&"none")
+        })
+    });
+    wait_for_owners(nodes);
+}
+
 fn orders(from: u64, n: u64) -> String {
     let order = |i| format!("{{\"id\":\"o{i}\",\"customer\":\"c{}\",\"amount\":{}}}\n", i % 10, (i % 4) * 50);
     (from..from + n).map(order).collect()
@@ -135,9 +172,20 @@ fn check(node: &TestNode, orders: u64) {
 
 #[test]
 fn nodes_share_partitions_and_take_over_from_one_that_is_cut_off() {
-    let shared = Shared::new();
+    take_over(&Shared::new());
+}
+
+#[test]
+fn nodes_with_some_replicas_take_over_from_one_that_is_cut_off() {
+    take_over(&Shared::with_some_replicas());
+}
+
+fn take_over(shared: &Shared) {
     let (a, b, c) = (shared.start("a"), shared.start("b"), shared.start("c"));
-    wait_for_owners(&[&a, &b, &c]);
+    match shared.has_some_replicas {
+        true => wait_until_spread(&[&a, &b, &c]),
+        false => wait_for_owners(&[&a, &b, &c]),
+    }
 
     // what one node acknowledges, another one sees at once
     let mut sent = 0;

@@ -200,7 +200,7 @@ fn refused_events_are_kept_with_their_reasons() {
     engine.wait_idle();
     let info = &engine.sinks()[0];
     assert_eq!((info.emitted, info.delivered, info.failed, info.waiting), (8, 5, 3, 0));
-    let rejected: usize = engine.rejected_snapshot().tail.iter().map(|b| b.num_rows()).sum();
+    let rejected: usize = engine.rejected_snapshot().unwrap().tail.iter().map(|b| b.num_rows()).sum();
     assert_eq!(rejected, 3);
     // the stream has them: its ledger does not change
     assert_eq!(ledger(&engine), "In 8=8+0+0\nOut 8=8+0+0\n");
@@ -241,7 +241,7 @@ fn refused_events_go_to_the_fault_stream() {
     engine.wait_idle();
     let info = &engine.sinks()[0];
     assert_eq!((info.emitted, info.delivered, info.failed, info.waiting), (5, 2, 3, 0));
-    assert_eq!((rows(&engine, "!Out"), engine.rejected_snapshot().tail.len()), (3, 0));
+    assert_eq!((rows(&engine, "!Out"), engine.rejected_snapshot().unwrap().tail.len()), (3, 0));
     engine.abandon();
     drop(engine);
     let engine = open(dir.path(), &app);

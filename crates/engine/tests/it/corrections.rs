@@ -186,7 +186,7 @@ fn what_comes_later_than_allowed_is_told() {
     // nine seconds late, and three
     send(&engine, "Trades", &(trades(0, 1) + &trades(6, 1)));
     engine.wait_idle();
-    let rejected: usize = engine.rejected_snapshot().tail.iter().map(|b| b.num_rows()).sum();
+    let rejected: usize = engine.rejected_snapshot().unwrap().tail.iter().map(|b| b.num_rows()).sum();
     assert_eq!((rejected, rows(&engine, "Trades")), (1, 12));
 }
 

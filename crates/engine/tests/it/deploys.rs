@@ -160,7 +160,7 @@ fn facts(engine: &Engine) -> String {
 /// Returns the fields of the former app in each stored event.
 fn stored(engine: &Engine, stream: &str) -> Vec<String> {
     let fields = ["id", "customer", "amount", "note", "order", "class", "extra", "code", "at", "total"];
-    let snapshot = engine.table_snapshot(stream).unwrap_or_else(|| panic!("no table {stream}"));
+    let snapshot = engine.table_snapshot(stream).unwrap().unwrap_or_else(|| panic!("no table {stream}"));
     assert!(snapshot.tail.is_empty());
     let mut rows = Vec::new();
     for tablet in snapshot.tablets.iter() {
@@ -470,7 +470,10 @@ fn new_queries_do_not_let_duplicates_in() {
     send(&second, "Scan", "{\"code\":\"new\"}");
     second.wait_idle();
     second.flush().unwrap();
-    assert_eq!(second.table_snapshot("Seen").unwrap().tablets.iter().map(|t| t.rows).sum::<u64>(), 21);
+    assert_eq!(
+        second.table_snapshot("Seen").unwrap().unwrap().tablets.iter().map(|t| t.rows).sum::<u64>(),
+        21
+    );
 }
 
 /// Removes the offsets from names of checkpoints: the newest checkpoint depends on timing.

@@ -115,7 +115,7 @@ fn document(engine: &Engine, collection: &str, id: &str) -> String {
 
 /// Returns the number of rows of a stream's table: tablets and tail.
 fn rows(engine: &Engine, stream: &str) -> u64 {
-    let snapshot = engine.table_snapshot(stream).unwrap();
+    let snapshot = engine.table_snapshot(stream).unwrap().unwrap();
     let tail: usize = snapshot.tail.iter().map(|b| b.num_rows()).sum();
     snapshot.tablets.iter().map(|t| t.rows).sum::<u64>() + tail as u64
 }

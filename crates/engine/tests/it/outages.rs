@@ -231,7 +231,7 @@ fn an_hour_without_a_store_is_noticed_by_its_own_queries_only() {
         let error = error.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unavailable);
         assert!(error.message().contains("It is applied when the system answers"), "{error}");
-        promptly("documents", || engine.document_snapshot().unwrap().len("Account"));
+        promptly("documents", || engine.document_snapshot().unwrap().len("Account").unwrap());
         promptly("metrics", || engine.metrics());
     }
 

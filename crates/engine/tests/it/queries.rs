@@ -85,7 +85,7 @@ pub fn events(engine: &Engine, stream: &str) -> Vec<String> {
     engine.wait_idle();
     let schema = engine.stream_schema(stream).unwrap().clone();
     engine.flush().unwrap();
-    let snapshot = engine.table_snapshot(stream).unwrap();
+    let snapshot = engine.table_snapshot(stream).unwrap().unwrap();
     let mut all: Vec<String> = Vec::new();
     let mut add = |batch: &RecordBatch| {
         all.extend((0..batch.num_rows()).map(|row| {
@@ -539,7 +539,7 @@ fn late_events_go_where_their_stream_says() {
         let engine = Engine::open(dir.path(), Some(app(policy))).unwrap();
         send(&engine, "S", &sent);
         engine.wait_idle();
-        let rejected: usize = engine.rejected_snapshot().tail.iter().map(|b| b.num_rows()).sum();
+        let rejected: usize = engine.rejected_snapshot().unwrap().tail.iter().map(|b| b.num_rows()).sum();
         assert_eq!(rows(&engine, "S"), 4, "all of them are stored");
         assert!(ledger(&engine).contains("S 4=4+0+0"));
         (rows(&engine, "O"), rows(&engine, "B"), rejected)

@@ -120,7 +120,7 @@ fn one_statement_sees_one_moment_of_all_tables_and_collections() {
     on_entry.recv_timeout(BLOCKED).expect("the second record is applied");
     release.send(()).unwrap();
     on_entry.recv_timeout(BLOCKED).expect("the third record is applied");
-    let stored = engine.table_snapshot("In").unwrap();
+    let stored = engine.table_snapshot("In").unwrap().unwrap();
     assert_eq!(
         stored.tail.iter().map(arrow_array::RecordBatch::num_rows).sum::<usize>(),
         2,

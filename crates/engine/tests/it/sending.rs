@@ -55,7 +55,7 @@ fn bad_rows_are_kept_with_their_reason_and_good_ones_go_on() {
     assert_eq!(reply.rejected.iter().map(|r| r.row).collect::<Vec<_>>(), [1, 2]);
     engine.catch_up().unwrap();
     assert!(ledger(&engine).contains("Order 4=1+1+2\n"), "{}", ledger(&engine));
-    let refused = engine.rejected_snapshot();
+    let refused = engine.rejected_snapshot().unwrap();
     assert_eq!(refused.tail.iter().map(|b| b.num_rows()).sum::<usize>(), 3);
     let error = engine.send_json("Orders", b"{}", BodyFormat::Json, &SendOptions::default()).unwrap_err();
     assert_eq!(

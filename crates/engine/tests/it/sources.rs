@@ -28,7 +28,7 @@ fn read_all(engine: &Engine) {
 
 /// Returns the values of a column of a stream's rows that are in memory.
 fn column(engine: &Engine, stream: &str, name: &str) -> Vec<String> {
-    let snapshot = engine.table_snapshot(stream).unwrap();
+    let snapshot = engine.table_snapshot(stream).unwrap().unwrap();
     let mut values = Vec::new();
     for batch in &snapshot.tail {
         let column = batch.schema().index_of(name).unwrap();
@@ -100,7 +100,7 @@ fn every_format_is_read_once_across_crashes() {
                 let volumes: std::collections::BTreeSet<String> =
                     column(&engine, "Trades", "volume").into_iter().collect();
                 let flushed: u64 =
-                    engine.table_snapshot("Trades").unwrap().tablets.iter().map(|t| t.rows).sum();
+                    engine.table_snapshot("Trades").unwrap().unwrap().tablets.iter().map(|t| t.rows).sum();
                 assert_eq!(rows(&engine, "Trades") as usize, ROWS, "{format}");
                 assert_eq!(volumes.len() as u64 + flushed, ROWS as u64, "{format}: a row is there twice");
                 assert_eq!(ledger(&engine), format!("Trades {ROWS}={ROWS}+0+0\n"), "{format}");
@@ -250,7 +250,7 @@ fn a_stream_may_have_more_fields_than_its_file() {
     assert_eq!(engine.source_problems(), Vec::<String>::new());
     assert_eq!(column(&engine, "S", "name"), ["\"x\"", "\"y\""]);
     assert_eq!(column(&engine, "S", "_time")[1], "1970-01-01T00:00:04Z");
-    let more = row_value(&engine.table_snapshot("S").unwrap().tail[0], 0, 0).to_string();
+    let more = row_value(&engine.table_snapshot("S").unwrap().unwrap().tail[0], 0, 0).to_string();
     assert!(matches!(more.as_str(), "missing" | "null"), "a field that is not in the file is {more}");
 }
 

@@ -146,7 +146,7 @@ fn events_with_values_of_another_type_are_kept_where_the_app_says_so() {
     let info = engine.stream("Reading").unwrap();
     assert_eq!((info.ledger.received, info.ledger.stored, info.ledger.mismatched), (8, 3, 1));
     assert!(info.balances());
-    let table = engine.table_snapshot("Reading").unwrap();
+    let table = engine.table_snapshot("Reading").unwrap().unwrap();
     let extra = |batch: &arrow_array::RecordBatch| {
         let (value, extra) =
             (batch.column_by_name("value").unwrap(), batch.column_by_name("_extra").unwrap());

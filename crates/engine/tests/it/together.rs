@@ -43,7 +43,7 @@ fn open(dir: &Path, partitions: u32) -> Engine {
 fn in_order(engine: &Engine, stream: &str) -> Vec<String> {
     engine.wait_idle();
     let schema = engine.stream_schema(stream).unwrap().clone();
-    let snapshot = engine.table_snapshot(stream).unwrap();
+    let snapshot = engine.table_snapshot(stream).unwrap().unwrap();
     let text = |batch: &arrow_array::RecordBatch| -> Vec<String> {
         let row = |row| serde_json::Value::from(event_json(&schema, batch, row)).to_string();
         (0..batch.num_rows()).map(row).collect()

@@ -53,8 +53,8 @@ pub fn open_accounts(engine: &Engine) {
 }
 
 fn balance(documents: &DocumentSnapshot, id: i32) -> Option<i32> {
-    let found = documents.get("Account", &Value::Int(id.into()))?;
-    Some(RawDocument::from_bytes(found).unwrap().get_i32("balance").unwrap())
+    let found = documents.get("Account", &Value::Int(id.into())).unwrap()?;
+    Some(RawDocument::from_bytes(&found).unwrap().get_i32("balance").unwrap())
 }
 
 pub fn total(documents: &DocumentSnapshot) -> i32 {
@@ -187,8 +187,8 @@ fn a_unique_value_moves_between_documents() {
     swap.commit(None, None).unwrap();
     let documents = engine.document_snapshot().unwrap();
     let seat = |id: i64| {
-        let found = documents.get("Account", &Value::Int(id)).unwrap();
-        RawDocument::from_bytes(found).unwrap().get_str("seat").unwrap().to_owned()
+        let found = documents.get("Account", &Value::Int(id)).unwrap().unwrap();
+        RawDocument::from_bytes(&found).unwrap().get_str("seat").unwrap().to_owned()
     };
     assert_eq!((seat(1), seat(2)), ("b".to_owned(), "a".to_owned()));
     // a seat that somebody else has taken meanwhile
@@ -224,7 +224,7 @@ fn partitions_do_not_wait_for_records_that_a_crash_has_taken() {
     let engine = open(dir.path(), 2);
     open_accounts(&engine);
     let before = transfer_over_both(&engine, "lost", log_bytes);
-    let transfers = engine.document_snapshot().unwrap().len("Transfer").unwrap();
+    let transfers = engine.document_snapshot().unwrap().len("Transfer").unwrap().unwrap();
     engine.abandon();
     drop(engine);
     let log = std::fs::File::options().write(true).open(log_file(dir.path(), 1)).unwrap();
@@ -232,9 +232,9 @@ fn partitions_do_not_wait_for_records_that_a_crash_has_taken() {
     let engine = open(dir.path(), 2);
     let documents = engine.document_snapshot().unwrap();
     assert_eq!(total(&documents), ACCOUNTS * BALANCE);
-    assert_eq!(documents.len("Transfer").unwrap(), transfers - 1, "the last one is lost in both");
+    assert_eq!(documents.len("Transfer").unwrap().unwrap(), transfers - 1, "the last one is lost in both");
     transfer_over_both(&engine, "kept", log_bytes);
-    let transfers = engine.document_snapshot().unwrap().len("Transfer").unwrap();
+    let transfers = engine.document_snapshot().unwrap().len("Transfer").unwrap().unwrap();
     engine.abandon();
     drop(engine);
     let (sender, receiver) = std::sync::mpsc::channel();
@@ -243,7 +243,7 @@ fn partitions_do_not_wait_for_records_that_a_crash_has_taken() {
     let engine = receiver.recv_timeout(Duration::from_secs(60)).expect("the engine starts");
     let documents = engine.document_snapshot().unwrap();
     assert_eq!(total(&documents), ACCOUNTS * BALANCE);
-    assert_eq!(documents.len("Transfer").unwrap(), transfers);
+    assert_eq!(documents.len("Transfer").unwrap().unwrap(), transfers);
 }
 
 /// Which documents an ordered insert stores is decided by the logs of its partitions: a restart decides alike, and if one of the logs
@@ -256,6 +256,7 @@ fn an_ordered_insert_is_decided_by_the_logs() {
             .document_snapshot()
             .unwrap()
             .documents("Account")
+            .unwrap()
             .unwrap()
             .iter()
             .map(|d| RawDocument::from_bytes(d).unwrap().get_i32("_id").unwrap())
@@ -339,7 +340,7 @@ fn money_is_neither_lost_nor_made() {
         let engine = open(dir.path(), partitions);
         let documents = engine.document_snapshot().unwrap();
         assert_eq!(total(&documents), ACCOUNTS * BALANCE);
-        let transfers = documents.len("Transfer").unwrap();
+        let transfers = documents.len("Transfer").unwrap().unwrap();
         let (done, unknown) = (done.into_inner(), unknown.into_inner());
         println!(
             "{partitions} partitions: {done} transfers, {unknown} with unknown outcome, {transfers} stored"

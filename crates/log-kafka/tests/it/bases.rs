@@ -80,6 +80,10 @@ fn partitions_begin_at_their_bases_for_every_process() {
     // the bases outlive the records
     other.truncate(P, Offset(4714)).expect("truncation");
     assert_eq!(other.start(P), Offset(4714));
+    // the other process learns it when it asks
+    assert_eq!(log.start(P), Offset(4711));
+    log.learn_starts().expect("starts");
+    assert_eq!(log.start(P), Offset(4714));
     drop((log, other));
     let log = KafkaLog::open(&with(&config, &bases), 3).expect("the topic");
     assert_eq!((log.start(P), log.end(P), log.end(R)), (Offset(4714), Offset(4714), Offset((1 << 40) + 2)));

@@ -522,8 +522,8 @@ impl ChangeCursor {
                 let id = id.map(|id| id.get("_id")).transpose()?.flatten();
                 let documents = engine.document_snapshot()?;
                 let id = id.map(tidemill_types::Value::from_bson);
-                let found = id.and_then(|id| documents.get(&change.collection, &id));
-                append_image(event, "fullDocument", found, Image::WhenAvailable)
+                let found = id.map(|id| documents.get(&change.collection, &id)).transpose()?.flatten();
+                append_image(event, "fullDocument", found.as_ref(), Image::WhenAvailable)
             }
         }
     }

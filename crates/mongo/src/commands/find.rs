@@ -59,7 +59,7 @@ pub(super) fn find(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Result<
     let collection = call.collection()?;
     let filter = call.document("filter")?.unwrap_or_else(|| empty());
     let variables = variables(shared, call)?;
-    let parsed = Filter::parse_with(filter, &variables)?;
+    let parsed = Filter::parse_with(filter, &variables)?.with_source(filter, variables.collation.as_ref());
     let projection = match call.document("projection")?.filter(|projection| !projection.is_empty()) {
         Some(projection) => Some(Projection::parse_for(projection, &parsed, &variables)?),
         None => None,
@@ -168,7 +168,7 @@ pub(super) fn variables(shared: &Shared, call: &Call<'_>) -> Result<Variables> {
 pub(super) fn read_filter(filter: &RawDocument, collation: Option<&Collation>) -> Result<Filter> {
     let variables =
         Variables { collation: collation.cloned(), scripts: Some(scripts::engine()), ..Variables::default() };
-    Ok(Filter::parse_with(filter, &variables)?)
+    Ok(Filter::parse_with(filter, &variables)?.with_source(filter, collation))
 }
 
 /// Returns whether the value of a variable is `{$rand: {}}`, which has one value for the whole command. Other expressions cannot be random,
@@ -226,7 +226,7 @@ pub(super) fn find_documents(
     filter: &RawDocument,
     options: &FindOptions,
 ) -> Result<Vec<DocBytes>> {
-    find_parsed(shared, collection, &Filter::parse(filter)?, options)
+    find_parsed(shared, collection, &Filter::parse(filter)?.with_source(filter, None), options)
 }
 
 /// Returns whether a filter asks for one document by its `_id`.

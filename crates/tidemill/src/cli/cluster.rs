@@ -1,12 +1,16 @@
 //! Options of a node of a cluster, and `tidemill cluster`.
 
+use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use clap::Subcommand;
 use serde_json::Value;
-use tidemill::engine::cluster::{ClusterOptions, NodeName, Timing};
+use tidemill::engine::cluster::{
+    CertificateFiles, ClusterOptions, NodeName, PeerOptions, Replicas, Secret, Security, Timing,
+};
 use tidemill::{App, EngineBuilder, LogAtUrl, TakeOver, control_log};
 
 use super::DataArgs;
@@ -36,6 +40,29 @@ pub struct ClusterArgs {
     /// Address at which clients and other nodes reach this node; the name of the machine and port 4700 by default.
     #[arg(long, env = "TIDEMILL_ADVERTISE", value_name = "HOST:PORT", requires = "cluster")]
     advertise: Option<String>,
+    /// Nodes that apply each partition: all of them, or 2, an owner and a standby. With 2, nodes ask each other, and share the work. The same
+    /// for all nodes.
+    #[arg(
+        long,
+        env = "TIDEMILL_REPLICAS",
+        value_name = "all|2",
+        default_value = "all",
+        requires = "cluster"
+    )]
+    replicas: ReplicaCount,
+    /// Address at which other nodes call this one, with --replicas 2. At other addresses than those of this machine, nodes need
+    /// certificates.
+    #[arg(long, env = "TIDEMILL_PEERS", value_name = "HOST:PORT", default_value = "127.0.0.1:4702")]
+    peers: SocketAddr,
+    /// The same address as other nodes see it, if it is another one.
+    #[arg(long, env = "TIDEMILL_PEERS_ADVERTISE", value_name = "HOST:PORT")]
+    peers_advertise: Option<String>,
+    /// File with a secret of at least 16 bytes, which all nodes share that run on this machine.
+    #[arg(long, env = "TIDEMILL_PEERS_SECRET", value_name = "FILE", conflicts_with = "peers_certificates")]
+    peers_secret: Option<PathBuf>,
+    /// Directory with ca.pem, the authority of the cluster, and node.pem and node.key, a certificate for the name of this node.
+    #[arg(long, env = "TIDEMILL_PEERS_CERTIFICATES", value_name = "DIR")]
+    peers_certificates: Option<PathBuf>,
     /// Accept topics with one copy. What was acknowledged is lost with its broker: for trials.
     #[arg(long, requires = "cluster")]
     unsafe_single_broker: bool,
@@ -64,6 +91,7 @@ impl ClusterArgs {
             address: self.advertise.clone().or_else(advertise).context("give --advertise HOST:PORT")?,
             zone: self.zone.clone().unwrap_or_default(),
             weight: WEIGHT,
+            replicas: self.replicas()?,
             timing: Timing::SMALL,
             control,
         };
@@ -71,6 +99,42 @@ impl ClusterArgs {
         let builder = builder.log(Arc::new(log)).state(&format!("{store}/state"), TakeOver::Lossless);
         Ok(builder.cluster(options))
     }
+}
+
+impl ClusterArgs {
+    fn replicas(&self) -> anyhow::Result<Replicas> {
+        if self.replicas == ReplicaCount::All {
+            return Ok(Replicas::All);
+        }
+        let security = match (&self.peers_secret, &self.peers_certificates) {
+            (Some(file), _) => {
+                let secret =
+                    std::fs::read(file).with_context(|| format!("--peers-secret {}", file.display()))?;
+                Security::Secret(Secret::new(secret.trim_ascii()).context("--peers-secret")?)
+            }
+            (None, Some(dir)) => Security::Certificates(CertificateFiles::new(
+                dir.join("node.pem"),
+                dir.join("node.key"),
+                dir.join("ca.pem"),
+            )),
+            (None, None) => bail!(
+                "--replicas 2: nodes call each other and must know each other: give --peers-secret FILE, or --peers-certificates DIR if \
+                 they run on several machines"
+            ),
+        };
+        let advertise = self.peers_advertise.clone();
+        Ok(Replicas::OwnerAndStandby(PeerOptions { listen: self.peers, advertise, security }))
+    }
+}
+
+/// Number of nodes that apply a partition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum ReplicaCount {
+    /// All of them.
+    All,
+    /// An owner and a standby.
+    #[value(name = "2")]
+    Two,
 }
 
 /// Adds an option to a URL, unless it has it.

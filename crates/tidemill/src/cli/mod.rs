@@ -108,7 +108,7 @@ enum Command {
     Explain(explain::ExplainArgs),
     Replay(replay::ReplayArgs),
     Backtest(backtest::BacktestArgs),
-    Run(run::RunArgs),
+    Run(Box<run::RunArgs>),
     Serve(run::ServeArgs),
     Load(load::LoadArgs),
     Sql(sql::SqlArgs),
@@ -228,7 +228,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     match args.command {
         Command::New(args) => new::new(args),
         Command::Completions(args) => completions::completions(args),
-        Command::Run(args) => run::run(args),
+        Command::Run(args) => run::run(*args),
         Command::Serve(args) => run::serve(args),
         Command::Sql(args) => sql::sql(args),
         Command::Load(args) => load::load(args),

@@ -29,6 +29,7 @@ struct Cluster {
     kafka: SharedServer,
     s3: SharedServer,
     topic: String,
+    has_some_replicas: bool,
 }
 
 impl Cluster {
@@ -39,7 +40,15 @@ impl Cluster {
         std::fs::create_dir(dir.path().join("app")).unwrap();
         std::fs::write(dir.path().join("app/shop.rules"), RULES).unwrap();
         let app = dir.path().join("app");
-        Some(Self { dir, app, kafka, s3, topic: format!("orders-{}", uuid::Uuid::new_v4()) })
+        let topic = format!("orders-{}", uuid::Uuid::new_v4());
+        Some(Self { dir, app, kafka, s3, topic, has_some_replicas: false })
+    }
+
+    /// Returns one whose partitions have an owner and one standby.
+    fn with_some_replicas() -> Option<Self> {
+        let cluster = Self::new()?;
+        std::fs::write(cluster.dir.path().join("secret"), "a secret of this test\n").unwrap();
+        Some(Self { has_some_replicas: true, ..cluster })
     }
 
     fn command(&self, name: &str, more: &[&str]) -> std::process::Command {
@@ -50,6 +59,9 @@ impl Cluster {
         let arguments = ["run", &app, "--data", &data, "--cluster", &log, "--store", &store, "--node", name];
         let mut command = tidemill(&arguments);
         command.args(["--listen", "127.0.0.1:0"]).args(more);
+        if self.has_some_replicas {
+            command.args(["--replicas", "2", "--peers", "127.0.0.1:0", "--peers-secret", &path("secret")]);
+        }
         command.env("AWS_ENDPOINT", self.s3.address("SERVERS_S3")).env("AWS_ALLOW_HTTP", "true");
         command.env("AWS_ACCESS_KEY_ID", "tidemill").env("AWS_SECRET_ACCESS_KEY", "tidemill");
         command
@@ -142,7 +154,19 @@ fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
 
 #[test]
 fn nodes_over_kafka_answer_alike_and_take_over_from_a_killed_one() {
-    let Some(cluster) = Cluster::new() else { return };
+    if let Some(cluster) = Cluster::new() {
+        answer_alike_and_take_over(&cluster);
+    }
+}
+
+#[test]
+fn nodes_with_some_replicas_answer_alike_and_take_over_from_a_killed_one() {
+    if let Some(cluster) = Cluster::with_some_replicas() {
+        answer_alike_and_take_over(&cluster);
+    }
+}
+
+fn answer_alike_and_take_over(cluster: &Cluster) {
     let mut nodes = vec![cluster.start("a"), cluster.start("b"), cluster.start("c")];
     nodes[0].wait_for_owners(&["a", "b", "c"]);
     let mut sent = 0;
@@ -179,7 +203,19 @@ fn nodes_over_kafka_answer_alike_and_take_over_from_a_killed_one() {
 
 #[test]
 fn flights_come_out_as_on_one_node_although_their_reader_is_killed() {
-    let Some(cluster) = Cluster::new() else { return };
+    if let Some(cluster) = Cluster::new() {
+        flights_come_out_as_on_one_node(cluster);
+    }
+}
+
+#[test]
+fn flights_of_nodes_with_some_replicas_come_out_as_on_one_node() {
+    if let Some(cluster) = Cluster::with_some_replicas() {
+        flights_come_out_as_on_one_node(cluster);
+    }
+}
+
+fn flights_come_out_as_on_one_node(cluster: Cluster) {
     let cluster = Cluster { app: root().join("examples/flights"), ..cluster };
     let expected: Value = serde_json::from_str(
         &std::fs::read_to_string(root().join("examples/flights/data/expected.json")).unwrap(),
@@ -191,13 +227,17 @@ fn flights_come_out_as_on_one_node_although_their_reader_is_killed() {
     let at = nodes.iter().position(|node| node.name == reader).unwrap();
     let mut killed = nodes.remove(at);
     let take_offs = expected["events"]["TakeOffEvent"].as_u64().unwrap();
-    wait_until("a part of the flights is there", || nodes[0].stored("TakeOffEvent") > take_offs / 4);
+    let stored = |node: &Node| match cluster.has_some_replicas {
+        // the metrics are those of the node's partitions
+        true => node.sql("SELECT count(*) AS n FROM events.\"TakeOffEvent\"")[0]["n"].as_u64().unwrap(),
+        false => node.stored("TakeOffEvent"),
+    };
+    wait_until("a part of the flights is there", || stored(&nodes[0]) > take_offs / 4);
     killed.serving.kill();
     for node in &nodes {
         let late = "SELECT sum(late) AS n FROM docs.\"DelayRecord\"";
         wait_until("all is counted", || {
-            node.stored("TakeOffEvent") == take_offs
-                && node.sql(late)[0]["n"].as_f64() == expected["late_takeoffs"].as_f64()
+            stored(node) == take_offs && node.sql(late)[0]["n"].as_f64() == expected["late_takeoffs"].as_f64()
         });
         for stream in ["TakeOffEvent", "LandingEvent", "CancelEvent"] {
             let count = node.sql(&format!("SELECT count(*) AS n FROM events.\"{stream}\""))[0]["n"].clone();

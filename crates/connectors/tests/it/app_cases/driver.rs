@@ -119,7 +119,7 @@ impl Driver {
                 "sinks: {:#?}\nproblems: {:?}\nrejected: {:?}",
                 engine.sinks(),
                 engine.health(),
-                engine.rejected_snapshot().tail
+                engine.rejected_snapshot().unwrap().tail
             )
         });
         let (expected, found) = (step.body.join("\n  "), found.join("\n  "));
@@ -209,7 +209,7 @@ fn start(data: &Path, app: &App) -> Engine {
 /// Returns the events of a stream in order.
 fn table(engine: &Engine, stream: &str) -> Vec<String> {
     let schema = engine.stream_schema(stream).unwrap();
-    let snapshot = engine.table_snapshot(stream).unwrap();
+    let snapshot = engine.table_snapshot(stream).unwrap().unwrap();
     let rows = snapshot.tail.iter().flat_map(|batch| (0..batch.num_rows()).map(move |row| (batch, row)));
     rows.map(|(batch, row)| serde_json::Value::Object(event_json(schema, batch, row)).to_string()).collect()
 }

@@ -61,9 +61,18 @@ fn wait_until_nothing_waits(nodes: &[&TestNode]) {
 
 #[test]
 fn another_node_reads_and_delivers_what_is_left() {
-    let (shared, outside) = (Shared::new(), Outside::new());
+    read_and_deliver(&Shared::new());
+}
+
+#[test]
+fn another_node_with_some_replicas_reads_and_delivers_what_is_left() {
+    read_and_deliver(&Shared::with_some_replicas());
+}
+
+fn read_and_deliver(shared: &Shared) {
+    let outside = Outside::new();
     outside.remembers.store(true, Ordering::Relaxed);
-    let mut nodes: Vec<_> = ["a", "b", "c"].iter().map(|name| Some(start(&shared, name, &outside))).collect();
+    let mut nodes: Vec<_> = ["a", "b", "c"].iter().map(|name| Some(start(shared, name, &outside))).collect();
     wait_for_owners(&refs(&nodes));
     let mut sent = 0;
     for round in 0..3 {
@@ -82,7 +91,7 @@ fn another_node_reads_and_delivers_what_is_left() {
         if let Some(failed) = reader.and_then(|index| nodes[index].take()) {
             failed.engine.abandon();
             let name = ["d", "e", "f"][round];
-            nodes.push(Some(start(&shared, name, &outside)));
+            nodes.push(Some(start(shared, name, &outside)));
         }
         wait_for_owners(&refs(&nodes));
         refs(&nodes).into_iter().for_each(|node| check_stored(node, sent));

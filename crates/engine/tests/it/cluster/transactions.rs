@@ -51,11 +51,22 @@ fn run_transfers(node: &TestNode, name: &str, seed: u64) -> (Vec<String>, Vec<St
 
 #[test]
 fn transfers_of_all_nodes_move_all_or_nothing() {
+    move_all_or_nothing(&Shared::new());
+}
+
+#[test]
+fn transfers_of_nodes_with_some_replicas_move_all_or_nothing() {
+    move_all_or_nothing(&Shared::with_some_replicas());
+}
+
+fn move_all_or_nothing(shared: &Shared) {
     let seed: u64 = rand::rng().random();
     println!("seed {seed}");
-    let shared = Shared::new();
     let nodes = ["a", "b", "c"].map(|name| (name, shared.try_start(name, name, app()).unwrap()));
-    wait_for_owners(&nodes.each_ref().map(|(_, node)| node));
+    match shared.has_some_replicas {
+        true => super::wait_until_spread(&nodes.each_ref().map(|(_, node)| node)),
+        false => wait_for_owners(&nodes.each_ref().map(|(_, node)| node)),
+    }
     // an ordered insert over all partitions
     open_accounts(&nodes[0].1.engine);
     let done = AtomicBool::new(false);
@@ -108,8 +119,20 @@ fn transfers_of_all_nodes_move_all_or_nothing() {
 #[test]
 fn an_ordered_insert_stops_at_the_first_refused_document_of_any_partition() {
     let shared = Shared::new();
-    let (a, b) = (shared.try_start("a", "a", app()).unwrap(), shared.try_start("b", "b", app()).unwrap());
-    wait_for_owners(&[&a, &b]);
+    let nodes = ["a", "b"].map(|name| shared.try_start(name, name, app()).unwrap());
+    wait_for_owners(&nodes.each_ref());
+    stop_at_first_refused(&nodes[0], &nodes[1]);
+}
+
+#[test]
+fn an_ordered_insert_of_nodes_with_some_replicas_stops_at_the_first_refused_document() {
+    let shared = Shared::with_some_replicas();
+    let nodes = ["a", "b", "c"].map(|name| shared.try_start(name, name, app()).unwrap());
+    super::wait_until_spread(&nodes.each_ref());
+    stop_at_first_refused(&nodes[0], &nodes[2]);
+}
+
+fn stop_at_first_refused(a: &TestNode, b: &TestNode) {
     let insert = |ids: &[i32]| {
         let document = |id: &i32| bson::rawdoc! { "_id": *id }.into_bytes().into();
         Command::Insert { collection: "Note".into(), docs: ids.iter().map(document).collect(), ordered: true }
@@ -121,6 +144,6 @@ fn an_ordered_insert_stops_at_the_first_refused_document_of_any_partition() {
     assert_eq!((outcome.inserted, outcome.errors.len()), (2, 1), "{outcome:?}");
     assert_eq!(outcome.errors[0].index, 2);
     let notes = a.engine.document_snapshot().unwrap();
-    let has = |id: i64| notes.get("Note", &Value::Int(id)).is_some();
+    let has = |id: i64| notes.get("Note", &Value::Int(id)).unwrap().is_some();
     assert_eq!((1..=10).map(has).collect::<Vec<_>>(), [[true; 8].as_slice(), &[false; 2]].concat());
 }

@@ -17,7 +17,7 @@ const TEXT_FIRST: &str = "$match with $text is only allowed as the first pipelin
 
 /// Reads the filter of a `$match`. Errors: it sorts.
 pub(in crate::commands) fn match_filter(filter: &RawDocument, variables: &Variables) -> Result<Filter> {
-    let filter = Filter::parse_with(filter, variables)?;
+    let filter = Filter::parse_with(filter, variables)?.with_source(filter, variables.collation.as_ref());
     if filter.sorts_by_distance() {
         let message = "$geoNear, $near, and $nearSphere are not allowed in this context, as these operators require sorting geospatial data. If you do not need sort, consider using $geoWithin instead";
         return Err(CommandError { code: NEAR_NOT_ALLOWED, message: message.to_owned() });

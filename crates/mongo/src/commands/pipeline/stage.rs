@@ -116,7 +116,8 @@ impl Stage {
                     others.append(path, condition);
                 }
             }
-            stages.push(Self::Match(Filter::parse_with(&others, context.variables)?));
+            let filter = Filter::parse_with(&others, context.variables)?;
+            stages.push(Self::Match(filter.with_source(&others, context.variables.collation.as_ref())));
             stages.push(Self::SampleRate(sample_rate(rate)?));
             return Ok(());
         }
