@@ -9,8 +9,11 @@
 //!
 //! The crate knows neither the language nor its implementation, so front ends build without them.
 
+mod client_session;
 mod format;
 mod statement;
+
+use std::sync::Arc;
 
 use arrow_array::RecordBatch;
 use arrow_schema::{DataType, SchemaRef};
@@ -20,8 +23,13 @@ use futures::stream::BoxStream;
 use tidemill_access::Principal;
 use tidemill_types::{Result, Value};
 
+pub use client_session::{ClientSession, SessionSetting};
 pub use format::Format;
 pub use statement::{StatementInfo, StatementPhase};
+
+/// Key in the metadata of a column: name of its type in PostgreSQL, where Arrow's type does not tell it, such as `name`, `oid` and
+/// `int2vector`. Columns of PostgreSQL's catalogs have it.
+pub const PG_TYPE: &str = "tidemill.pg_type";
 
 /// A statement of a client.
 #[derive(Debug, Clone)]
@@ -36,17 +44,31 @@ pub struct QueryRequest {
     pub principal: Principal,
     /// Treatment of fields and collections that do not exist.
     pub missing: MissingFields,
+    /// State of the client's session, for statements that ask for it; `None` where there is no session.
+    pub session: Option<Arc<ClientSession>>,
 }
 
 impl QueryRequest {
     /// Creates a request without parameters, in which everything that it names has to exist.
     pub fn new(text: impl Into<String>, origin: &'static str, principal: Principal) -> Self {
-        Self { text: text.into(), parameters: Vec::new(), origin, principal, missing: MissingFields::Refused }
+        Self {
+            text: text.into(),
+            parameters: Vec::new(),
+            origin,
+            principal,
+            missing: MissingFields::Refused,
+            session: None,
+        }
     }
 
     /// Returns the request with values for its parameters.
     pub fn with_parameters(self, parameters: Vec<Value<'static>>) -> Self {
         Self { parameters, ..self }
+    }
+
+    /// Returns the request with the state of the client's session.
+    pub fn with_session(self, session: Option<Arc<ClientSession>>) -> Self {
+        Self { session, ..self }
     }
 
     /// Returns the request with another treatment of what does not exist.

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::tz::{Offset, TimeZone};
+use tidemill_database::SessionSetting;
 
 use crate::error::{PgError, Result, code};
 
@@ -80,7 +81,7 @@ const KNOWN: [Known; 37] = [
     known("max_parallel_workers_per_gather", "0", Rule::Number),
     known("row_security", "on", Rule::Switch),
     reported("scram_iterations", "15000", Rule::Constant),
-    reported("search_path", "\"$user\", public", Rule::Any),
+    reported("search_path", "events, docs, system", Rule::Any),
     reported("server_encoding", "UTF8", Rule::Constant),
     reported("server_version", SERVER_VERSION, Rule::Constant),
     known("server_version_num", "150000", Rule::Constant),
@@ -156,6 +157,15 @@ impl Settings {
         });
         let others = self.values.iter().filter(|(name, _)| find(name).is_none());
         known.chain(others.map(|(name, value)| (name.clone(), value.clone()))).collect()
+    }
+
+    /// Returns all known settings with their values and defaults, as statements ask for them.
+    pub fn of_session(&self) -> Vec<SessionSetting> {
+        let settings = self.all().into_iter().map(|(name, value)| {
+            let default = find(&name).map(|known| known.default.to_owned());
+            SessionSetting { name, value, default }
+        });
+        settings.collect()
     }
 
     /// Returns the values that clients get.
