@@ -56,7 +56,7 @@ pub(crate) const IDLE_TRANSACTION_TIMEOUT: &str = "idle_in_transaction_session_t
 const ISOLATION_LEVELS: &[&str] = &["read committed", "read uncommitted"];
 
 /// All known settings, by name.
-const KNOWN: [Known; 37] = [
+const KNOWN: [Known; 38] = [
     reported("application_name", "", Rule::Any),
     known("bytea_output", "hex", Rule::OneOf(&["hex"])),
     reported("client_encoding", "UTF8", Rule::Encoding),
@@ -78,6 +78,7 @@ const KNOWN: [Known; 37] = [
     known("lc_monetary", "C", Rule::Any),
     known("lock_timeout", "0", Rule::Milliseconds),
     known("max_identifier_length", "63", Rule::Constant),
+    known("max_index_keys", "32", Rule::Constant),
     known("max_parallel_workers_per_gather", "0", Rule::Number),
     known("row_security", "on", Rule::Switch),
     reported("scram_iterations", "15000", Rule::Constant),

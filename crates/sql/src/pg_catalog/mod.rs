@@ -10,11 +10,14 @@
 //!
 //! A statement that names nothing of this is planned as if the module did not exist.
 
+mod column_type;
+mod declared;
 mod definitions;
 mod functions;
 mod objects;
 mod oid;
 mod provider;
+mod quoting;
 mod rewrite;
 mod rows;
 mod single_value;

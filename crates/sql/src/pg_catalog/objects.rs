@@ -6,13 +6,16 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, OnceLock};
 
-use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use arrow::datatypes::{Schema, SchemaRef};
 use tidemill_access::Principal;
 use tidemill_database::{ClientSession, StatementInfo};
 use tidemill_types::{Result, column};
 
+use super::declared::Declared;
 use super::definitions::{self, Definition};
 use super::oid::Oids;
+use super::quoting::quoted;
+use super::tables::{FunctionRow, function_rows};
 use datafusion::catalog::TableProvider;
 
 use crate::docs::DocsTable;
@@ -36,6 +39,9 @@ pub(super) const OWNER: &str = "admin";
 /// Oid of the only database, which is that of `template1` in PostgreSQL.
 pub(super) const DATABASE_OID: u32 = 1;
 
+/// Column of a collection by which its documents differ.
+const ID: &str = "_id";
+
 /// Objects that a statement sees.
 pub(crate) struct Objects {
     /// Tables that the caller may read.
@@ -48,6 +54,13 @@ pub(crate) struct Objects {
     /// Names and kinds of the functions of SQL.
     pub functions: Arc<[(String, FunctionKind)]>,
     read: OnceLock<Read>,
+    function_rows: OnceLock<FunctionRows>,
+}
+
+/// Functions as the catalogs list them.
+pub(super) struct FunctionRows {
+    pub all: Vec<FunctionRow>,
+    by_oid: HashMap<u32, usize>,
 }
 
 /// Kind of a function of SQL.
@@ -69,6 +82,7 @@ struct Read {
     schemas: Vec<SchemaObject>,
     relations: Vec<Relation>,
     by_oid: HashMap<u32, Place>,
+    by_name: HashMap<String, Vec<usize>>,
     caller: u32,
 }
 
@@ -137,8 +151,8 @@ impl Objects {
         statements: Arc<Statements>,
         functions: Arc<[(String, FunctionKind)]>,
     ) -> Arc<Self> {
-        let read = OnceLock::new();
-        Arc::new(Self { tables, all, principal, session, statements, functions, read })
+        let (read, function_rows) = (OnceLock::new(), OnceLock::new());
+        Arc::new(Self { tables, all, principal, session, statements, functions, read, function_rows })
     }
 
     /// Returns the objects of a data directory without any table.
@@ -215,6 +229,33 @@ impl Objects {
             Place::Relation(_) => None,
             Place::Constraint(_, at) | Place::Index(_, at) => Some((relation, &relation.constraints[at])),
         }
+    }
+
+    /// Returns the functions.
+    pub(super) fn function_rows(&self) -> &FunctionRows {
+        self.function_rows.get_or_init(|| {
+            let all = function_rows(&self.functions);
+            let by_oid = all.iter().enumerate().map(|(at, function)| (function.oid, at)).collect();
+            FunctionRows { all, by_oid }
+        })
+    }
+
+    /// Returns the name of the function with this oid.
+    pub(super) fn function(&self, oid: i64) -> Option<&str> {
+        let rows = self.function_rows();
+        let at = *rows.by_oid.get(&u32::try_from(oid).ok()?)?;
+        Some(&rows.all[at].name)
+    }
+
+    /// Returns the relation with exactly this name, in a schema or among those that are found without one.
+    pub(super) fn by_name(&self, schema: Option<&str>, name: &str) -> Option<&Relation> {
+        let read = self.read();
+        let places = read.by_name.get(name)?;
+        let fits = |relation: &&Relation| match schema {
+            Some(schema) => relation.schema == schema,
+            None => relation.is_visible,
+        };
+        places.iter().map(|at| &read.relations[*at]).find(fits)
     }
 
     /// Returns the number of the caller's role.
@@ -337,14 +378,16 @@ impl Read {
             name => oids.give("role", "", name),
         };
         let mut by_oid = HashMap::new();
+        let mut by_name: HashMap<String, Vec<usize>> = HashMap::new();
         for (at, relation) in relations.iter().enumerate() {
+            by_name.entry(relation.name.clone()).or_default().push(at);
             by_oid.insert(relation.oid, Place::Relation(at));
             for (number, constraint) in relation.constraints.iter().enumerate() {
                 by_oid.insert(constraint.oid, Place::Constraint(at, number));
                 by_oid.insert(constraint.index, Place::Index(at, number));
             }
         }
-        Self { schemas, relations, by_oid, caller }
+        Self { schemas, relations, by_oid, by_name, caller }
     }
 }
 
@@ -441,242 +484,5 @@ impl Relation {
     pub fn written(&self) -> String {
         let name = quoted(&self.name);
         if self.is_visible { name } else { format!("{}.{name}", quoted(self.schema)) }
-    }
-}
-
-/// Column of a collection by which its documents differ.
-const ID: &str = "_id";
-
-/// Declaration of a stream.
-struct Declared {
-    columns: SchemaRef,
-    key: Option<String>,
-    id: Vec<String>,
-    time: Option<String>,
-}
-
-impl Declared {
-    fn of(tables: &dyn Tables, name: &str) -> Option<Self> {
-        if let Some(table) = tables.stored(name) {
-            let stream = table.stream();
-            let field = |at: &usize| stream.fields.get(*at).map(|field| field.name.clone());
-            return Some(Self {
-                columns: table.schema().clone(),
-                key: stream.key.as_ref().and_then(field),
-                id: stream.id.iter().filter_map(field).collect(),
-                time: stream.time.as_ref().and_then(field),
-            });
-        }
-        let snapshot = tables.stream(name).ok().flatten()?;
-        let field = |at: &usize| snapshot.schema.fields().get(*at).map(|field| field.name().clone());
-        Some(Self {
-            key: snapshot.key.as_ref().and_then(field),
-            id: snapshot.id.iter().filter_map(field).collect(),
-            time: snapshot.time_field.as_ref().and_then(field),
-            columns: snapshot.schema.clone(),
-        })
-    }
-
-    fn comment(&self) -> String {
-        let mut parts = vec!["stream".to_owned()];
-        parts.extend((!self.id.is_empty()).then(|| format!("id {}", self.id.join(", "))));
-        parts.extend(self.key.as_ref().map(|key| format!("key {key}")));
-        parts.extend(self.time.as_ref().map(|time| format!("time {time}")));
-        parts.join("; ")
-    }
-
-    fn column_comments(&self) -> Vec<(String, &'static str)> {
-        let mut comments: Vec<(String, &'static str)> = vec![
-            (column::TIME.to_owned(), "event time"),
-            (column::EXTRA.to_owned(), "fields that the stream does not declare, as a JSON object"),
-            (column::RECEIVED.to_owned(), "time at which the record was appended to the log"),
-            (column::PARTITION.to_owned(), "partition of the log"),
-            (column::OFFSET.to_owned(), "offset of the record in its partition"),
-            (column::ROW.to_owned(), "row in the record"),
-        ];
-        for name in &self.id {
-            let is_key = self.key.as_ref() == Some(name);
-            let both = if is_key { "id of the event, and key of its partition" } else { "id of the event" };
-            comments.push((name.clone(), both));
-        }
-        if let Some(key) = self.key.as_ref().filter(|key| !self.id.contains(key)) {
-            comments.push((key.clone(), "key: its values select the partition"));
-        }
-        if let Some(time) =
-            self.time.as_ref().filter(|time| !self.id.contains(time) && self.key.as_ref() != Some(time))
-        {
-            comments.push((time.clone(), "event time as it was sent"));
-        }
-        comments
-    }
-}
-
-/// Returns a name as SQL writes it: in double quotes unless it is a word in lower case.
-pub(super) fn quoted(name: &str) -> String {
-    let is_plain = name.starts_with(|c: char| c.is_ascii_lowercase() || c == '_')
-        && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
-        && !RESERVED.contains(&name);
-    match is_plain {
-        true => name.to_owned(),
-        false => format!("\"{}\"", name.replace('"', "\"\"")),
-    }
-}
-
-/// Words that PostgreSQL keeps for itself.
-const RESERVED: [&str; 76] = [
-    "all",
-    "analyse",
-    "analyze",
-    "and",
-    "any",
-    "array",
-    "as",
-    "asc",
-    "asymmetric",
-    "both",
-    "case",
-    "cast",
-    "check",
-    "collate",
-    "column",
-    "constraint",
-    "create",
-    "current_catalog",
-    "current_date",
-    "current_role",
-    "current_time",
-    "current_timestamp",
-    "current_user",
-    "default",
-    "deferrable",
-    "desc",
-    "distinct",
-    "do",
-    "else",
-    "end",
-    "except",
-    "false",
-    "fetch",
-    "for",
-    "foreign",
-    "from",
-    "grant",
-    "group",
-    "having",
-    "in",
-    "initially",
-    "intersect",
-    "into",
-    "lateral",
-    "leading",
-    "limit",
-    "localtime",
-    "localtimestamp",
-    "not",
-    "null",
-    "offset",
-    "on",
-    "only",
-    "or",
-    "order",
-    "placing",
-    "primary",
-    "references",
-    "returning",
-    "select",
-    "session_user",
-    "some",
-    "symmetric",
-    "table",
-    "then",
-    "to",
-    "trailing",
-    "true",
-    "union",
-    "unique",
-    "user",
-    "using",
-    "variadic",
-    "when",
-    "where",
-    "window",
-];
-
-/// Returns the number and the modifier of PostgreSQL's type for a column, as the wire describes it.
-pub(super) fn type_of(field: &Field) -> (u32, i64) {
-    if let Some(name) = field.metadata().get(tidemill_database::PG_TYPE) {
-        let ty = definitions::type_of_name(&name.replace("char[]", "\"char\"[]"));
-        let ty = if name == "char" { definitions::type_of_name("\"char\"") } else { ty };
-        return (ty.map_or(25, |ty| ty.oid), -1);
-    }
-    (type_oid(field.data_type()), modifier(field.data_type()))
-}
-
-/// Returns precision and scale of a decimal as PostgreSQL packs them.
-fn modifier(ty: &DataType) -> i64 {
-    match ty {
-        DataType::Decimal32(precision, scale)
-        | DataType::Decimal64(precision, scale)
-        | DataType::Decimal128(precision, scale)
-        | DataType::Decimal256(precision, scale)
-            if *scale >= 0 =>
-        {
-            (i64::from(*precision) << 16) + i64::from(*scale) + 4
-        }
-        _ => -1,
-    }
-}
-
-fn type_oid(ty: &DataType) -> u32 {
-    match ty {
-        DataType::Boolean => 16,
-        DataType::Int8 | DataType::UInt8 | DataType::Int16 => 21,
-        DataType::UInt16 | DataType::Int32 => 23,
-        DataType::UInt32 | DataType::Int64 => 20,
-        DataType::UInt64
-        | DataType::Decimal32(..)
-        | DataType::Decimal64(..)
-        | DataType::Decimal128(..)
-        | DataType::Decimal256(..) => 1700,
-        DataType::Float16 | DataType::Float32 => 700,
-        DataType::Float64 => 701,
-        DataType::Null | DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => 25,
-        DataType::Binary | DataType::LargeBinary | DataType::BinaryView | DataType::FixedSizeBinary(_) => 17,
-        DataType::Date32 | DataType::Date64 => 1082,
-        DataType::Time32(_) | DataType::Time64(_) => 1083,
-        DataType::Timestamp(_, None) => 1114,
-        DataType::Timestamp(_, Some(_)) => 1184,
-        DataType::Duration(_) | DataType::Interval(_) => 1186,
-        DataType::Dictionary(_, values) => type_oid(values),
-        DataType::RunEndEncoded(_, values) => type_oid(values.data_type()),
-        DataType::List(item)
-        | DataType::LargeList(item)
-        | DataType::ListView(item)
-        | DataType::LargeListView(item)
-        | DataType::FixedSizeList(item, _) => {
-            let list = definitions::type_of_oid(type_oid(item.data_type())).map_or(0, |ty| ty.list);
-            if list == 0 || list == 199 { 114 } else { list }
-        }
-        _ => 114,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_are_quoted_where_they_have_to_be() {
-        for (name, written) in [
-            ("a_1", "a_1"),
-            ("_id", "_id"),
-            ("TakeOff", "\"TakeOff\""),
-            ("order", "\"order\""),
-            ("1a", "\"1a\""),
-            ("a\"b", "\"a\"\"b\""),
-            ("", "\"\""),
-        ] {
-            assert_eq!(quoted(name), written);
-        }
     }
 }

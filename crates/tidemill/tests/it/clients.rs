@@ -1,4 +1,4 @@
-//! Unmodified clients write line protocol and columns, by `scripts/clients.sh`.
+//! Unmodified clients write line protocol and columns, and read the catalogs of PostgreSQL, by `scripts/clients.sh`.
 
 use std::process::{Command, Stdio};
 
@@ -23,6 +23,10 @@ fn unmodified_clients_write_and_read() {
         ("influxdb", "points by version 1"),
         ("influxdb3-python", "points by version 3"),
         ("pyarrow", "columns in and out"),
+        ("psql", "schemas databases roles"),
+        ("sqlalchemy", "tables that are reflected"),
+        ("asyncpg", "a pool and codecs"),
+        ("pgjdbc", "metadata of the database"),
     ] {
         let is_skipped = lines.contains(&format!("skipped: {client} cannot be installed"));
         assert!(is_skipped || lines.contains(&format!("{client}: {last}: ok")), "{lines}\n{errors}");

@@ -4,9 +4,9 @@ use datafusion::common::Result;
 
 use super::{Arg, number};
 use crate::pg_catalog::definitions::{TypeDefinition, type_of_oid};
-use crate::pg_catalog::objects::{Constraint, Objects, Place, Relation, quoted};
+use crate::pg_catalog::objects::{Constraint, Objects, Place, Relation};
+use crate::pg_catalog::quoting::quoted;
 use crate::pg_catalog::rows::Cell;
-use crate::pg_catalog::tables::function_rows;
 
 /// Returns the name of a type in SQL with its modifier, which is -1 for none.
 pub(in crate::pg_catalog) fn sql_type(ty: &TypeDefinition, modifier: i64) -> String {
@@ -118,12 +118,4 @@ pub(super) fn column_comment(objects: &Objects, args: &[Arg]) -> Result<Cell> {
     let name = relation.declared_column(at);
     let comment = name.and_then(|name| relation.column_comments.iter().find(|(of, _)| *of == name));
     Ok(comment.map(|(_, comment)| *comment).into())
-}
-
-impl Objects {
-    /// Returns the name of the function with this oid.
-    pub(super) fn function(&self, oid: i64) -> Option<String> {
-        let mut all = function_rows(&self.functions).into_iter();
-        all.find(|function| i64::from(function.oid) == oid).map(|function| function.name)
-    }
 }

@@ -10,7 +10,7 @@ use datafusion::logical_expr::{
     ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
 
-use crate::pg_catalog::objects::quoted;
+use crate::pg_catalog::quoting::quoted;
 
 /// Name of the function.
 pub(super) const FORMAT: &str = "format";

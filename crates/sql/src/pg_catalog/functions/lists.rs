@@ -15,9 +15,9 @@ use datafusion::logical_expr::{
 use tidemill_database::PG_TYPE;
 
 use super::field;
+use crate::pg_catalog::column_type::type_of;
 use crate::pg_catalog::definitions::type_of_oid;
 use crate::pg_catalog::functions::sql_type;
-use crate::pg_catalog::objects::type_of;
 
 /// Name of the function whose rows are the subscripts of a list.
 pub(in crate::pg_catalog) const SUBSCRIPTS: &str = "generate_subscripts";

@@ -8,9 +8,9 @@ use super::{Arg, number, text};
 use crate::error::to_datafusion;
 use crate::pg_catalog::definitions::{self, type_of_oid};
 use crate::pg_catalog::functions::sql_type;
-use crate::pg_catalog::objects::{DATABASE_OID, Objects, PG_CATALOG, Place, Relation, quoted};
+use crate::pg_catalog::objects::{DATABASE_OID, Objects, PG_CATALOG, Place, Relation};
+use crate::pg_catalog::quoting::quoted;
 use crate::pg_catalog::rows::Cell;
-use crate::pg_catalog::tables::function_rows;
 
 /// Functions that replace casts to types of objects, and casts of those to texts.
 pub(in crate::pg_catalog) const REGCLASS_OID: &str = "__regclass_oid";
@@ -72,17 +72,20 @@ fn find_relation(objects: &Objects, name: &str) -> Option<u32> {
         [schema, name] | [_, schema, name] => (Some(schema), name),
         _ => return None,
     };
+    let exact_schema = schema.map(|schema| match schema.is_quoted {
+        true => schema.name.clone(),
+        false => schema.name.to_lowercase(),
+    });
+    if let Some(relation) = objects.by_name(exact_schema.as_deref(), &name.name) {
+        return Some(relation.oid);
+    }
     let fits = |relation: &Relation| match schema {
         Some(schema) => schema.is(relation.schema),
         None => relation.is_visible,
     };
     let all = || objects.relations().iter().filter(|relation| fits(relation));
-    let exact = all().find(|relation| relation.name == name.name);
-    let alike = || {
-        let mut alike = all().filter(|relation| name.is(&relation.name));
-        alike.next().filter(|_| alike.next().is_none())
-    };
-    if let Some(relation) = exact.or_else(alike) {
+    let mut alike = all().filter(|relation| name.is(&relation.name));
+    if let Some(relation) = alike.next().filter(|_| alike.next().is_none()) {
         return Some(relation.oid);
     }
     let mut indexes = all().flat_map(|relation| &relation.constraints);
@@ -149,7 +152,7 @@ pub(super) fn regtype_name(_: &Objects, args: &[Arg]) -> Result<Cell> {
 fn find_function(objects: &Objects, name: &str) -> Option<u32> {
     let name = name.split('(').next().unwrap_or(name).trim();
     let name = name.strip_prefix("pg_catalog.").unwrap_or(name);
-    let mut all = function_rows(&objects.functions).into_iter();
+    let mut all = objects.function_rows().all.iter();
     all.find(|function| function.name.eq_ignore_ascii_case(name)).map(|function| function.oid)
 }
 
@@ -171,7 +174,7 @@ pub(super) fn regproc_name(objects: &Objects, args: &[Arg]) -> Result<Cell> {
     if oid == 0 {
         return Ok("-".into());
     }
-    Ok(objects.function(oid).unwrap_or_else(|| oid.to_string()).into())
+    Ok(objects.function(oid).map_or_else(|| oid.to_string(), str::to_owned).into())
 }
 
 fn find_schema(objects: &Objects, name: &str) -> Option<u32> {

@@ -12,7 +12,7 @@ use super::definitions::Definition;
 use super::objects::Objects;
 use super::rows;
 
-pub(super) use types::function_rows;
+pub(super) use types::{FunctionRow, function_rows};
 
 /// What a statement asks of a catalog, as far as it saves work.
 #[derive(Debug, Default)]

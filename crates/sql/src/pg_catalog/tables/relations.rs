@@ -5,9 +5,10 @@ use datafusion::common::Result;
 
 use super::Wanted;
 use crate::error::to_datafusion;
+use crate::pg_catalog::column_type::type_of;
 use crate::pg_catalog::definitions::{self, Definition};
 use crate::pg_catalog::functions::index_definition;
-use crate::pg_catalog::objects::{Constraint, OWNER, OWNER_OID, Objects, Relation, type_of};
+use crate::pg_catalog::objects::{Constraint, OWNER, OWNER_OID, Objects, Relation};
 use crate::pg_catalog::rows::{Cell, Rows};
 
 /// Oids of the access methods of tables and of indexes.

@@ -6,9 +6,10 @@ use tidemill_types::column;
 
 use crate::catalog::CATALOG;
 use crate::error::to_datafusion;
+use crate::pg_catalog::column_type::type_of;
 use crate::pg_catalog::definitions::{self, Definition, TypeDefinition};
 use crate::pg_catalog::functions::{may_change, sql_type};
-use crate::pg_catalog::objects::{OWNER, Objects, Relation, type_of};
+use crate::pg_catalog::objects::{OWNER, Objects, Relation};
 use crate::pg_catalog::rows::{Cell, Rows};
 
 /// Returns the rows of a catalog of the standard.

@@ -121,7 +121,7 @@ pub(super) fn functions(objects: &Objects, definition: &'static Definition) -> R
             "prosrc",
         ],
     );
-    for function in function_rows(&objects.functions) {
+    for function in &objects.function_rows().all {
         let kind = match function.kind {
             FunctionKind::Scalar => "f",
             FunctionKind::Aggregate => "a",
@@ -141,7 +141,7 @@ pub(super) fn functions(objects: &Objects, definition: &'static Definition) -> R
             Cell::Int(1),
             Cell::Int(ANY),
             vec![ANY].into(),
-            function.name.into(),
+            function.name.clone().into(),
         ]);
     }
     rows.finish()
@@ -149,7 +149,7 @@ pub(super) fn functions(objects: &Objects, definition: &'static Definition) -> R
 
 pub(super) fn aggregates(objects: &Objects, definition: &'static Definition) -> Result<RecordBatch> {
     let mut rows = Rows::new(definition, ["aggfnoid", "aggkind", "aggtranstype"]);
-    for function in function_rows(&objects.functions) {
+    for function in &objects.function_rows().all {
         if function.kind == FunctionKind::Aggregate {
             rows.push([function.oid.into(), "n".into(), Cell::Int(ANY)]);
         }
