@@ -12,8 +12,6 @@ pub(crate) enum CatalogType {
     /// Number of an object: four bytes without a sign.
     Oid,
     Xid,
-    Chars,
-    Names,
     Oids,
     /// Lists whose elements are counted from 0.
     Int2Vector,
@@ -21,15 +19,13 @@ pub(crate) enum CatalogType {
 }
 
 /// Type, its name in catalogs, its oid, its size in bytes (-1 if that varies), and the type whose values it has.
-const TYPES: [(CatalogType, &str, u32, i16, PgType); 10] = [
+const TYPES: [(CatalogType, &str, u32, i16, PgType); 8] = [
     (CatalogType::Char, "char", 18, 1, PgType::TEXT),
     (CatalogType::Name, "name", 19, 64, PgType::TEXT),
     (CatalogType::Int2Vector, "int2vector", 22, -1, PgType::Array(Scalar::Int2)),
     (CatalogType::Oid, "oid", 26, 4, PgType::Scalar(Scalar::Int8)),
     (CatalogType::Xid, "xid", 28, 4, PgType::Scalar(Scalar::Int8)),
     (CatalogType::OidVector, "oidvector", 30, -1, PgType::Array(Scalar::Int8)),
-    (CatalogType::Chars, "char[]", 1002, -1, PgType::Array(Scalar::Text)),
-    (CatalogType::Names, "name[]", 1003, -1, PgType::Array(Scalar::Text)),
     (CatalogType::Oids, "oid[]", 1028, -1, PgType::Array(Scalar::Int8)),
     (CatalogType::Varchar, "varchar", 1043, -1, PgType::TEXT),
 ];
@@ -70,8 +66,6 @@ impl CatalogType {
     /// Returns the oid of the elements of a list whose elements have a type of the catalogs.
     pub fn item_oid(self) -> Option<u32> {
         match self {
-            Self::Chars => Some(18),
-            Self::Names => Some(19),
             Self::Oids | Self::OidVector => Some(26),
             _ => None,
         }

@@ -165,7 +165,7 @@ pub(super) fn data_type(ty: &str) -> DataType {
         "bool" => DataType::Boolean,
         "int2" => DataType::Int16,
         "int4" => DataType::Int32,
-        "int8" | "oid" | "regproc" | "regtype" | "xid" => DataType::Int64,
+        "int8" | "oid" | "regclass" | "regproc" | "regtype" | "xid" => DataType::Int64,
         "float4" => DataType::Float32,
         "float8" => DataType::Float64,
         "timestamptz" => DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into())),

@@ -1,8 +1,8 @@
 //! Pieces of trees.
 
 use datafusion::logical_expr::sqlparser::ast::{
-    Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList, FunctionArguments, Ident, ObjectName,
-    Query, Select, SetExpr, Value,
+    CastKind, DataType, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList,
+    FunctionArguments, Ident, ObjectName, Query, Select, SetExpr, Value,
 };
 
 /// Returns a call of a function.
@@ -47,10 +47,14 @@ pub(super) fn text(value: &str) -> Expr {
 
 /// Returns a null of type text.
 pub(super) fn null_text() -> Expr {
-    use datafusion::logical_expr::sqlparser::ast::{CastKind, DataType};
+    as_text(null())
+}
+
+/// Returns a cast to text.
+pub(super) fn as_text(expr: Expr) -> Expr {
     Expr::Cast {
         kind: CastKind::DoubleColon,
-        expr: Box::new(null()),
+        expr: Box::new(expr),
         data_type: DataType::Text,
         array: false,
         format: None,

@@ -2,12 +2,13 @@
 
 use std::ops::ControlFlow;
 
+use datafusion::logical_expr::sqlparser::ast::helpers::attached_token::AttachedToken;
 use datafusion::logical_expr::sqlparser::ast::{
-    Expr, FunctionArguments, JoinOperator, Query, Select, SelectItem, SetExpr, SetOperator, TableFactor,
-    TableWithJoins, Visit, Visitor,
+    CaseWhen, Expr, FunctionArguments, JoinOperator, Query, Select, SelectItem, SetExpr, SetOperator,
+    TableFactor, TableWithJoins, Value, Visit, Visitor,
 };
 
-use super::build::{arguments, boolean, call, called, null_text, take};
+use super::build::{arguments, as_text, boolean, call, called, null_text};
 use super::catalog_of;
 use crate::pg_catalog::functions::NO_TEXTS;
 use crate::pg_catalog::single_value::SINGLE_VALUE;
@@ -48,16 +49,16 @@ const AGGREGATES: [&str; 12] = [
 
 /// Replaces a subquery without rows by its value.
 pub(super) fn replace(expr: &mut Expr) {
-    match expr {
-        Expr::Subquery(query) if is_empty(query) => *expr = null_text(),
-        Expr::Exists { subquery, negated } if is_empty(subquery) => *expr = boolean(*negated),
-        Expr::InSubquery { subquery, negated, .. } if is_empty(subquery) => *expr = boolean(*negated),
-        Expr::Function(array) if matches!(&array.args, FunctionArguments::Subquery(query) if is_empty(query)) =>
-        {
-            *expr = call(NO_TEXTS, vec![]);
+    let value = match expr {
+        Expr::Subquery(query) if is_empty(query) => null_text(),
+        Expr::Exists { subquery, negated } if is_empty(subquery) => boolean(*negated),
+        Expr::InSubquery { subquery, negated, .. } if is_empty(subquery) => boolean(*negated),
+        Expr::Function(array) if matches!(&array.args, FunctionArguments::Subquery(query) if is_empty(query)) => {
+            call(NO_TEXTS, vec![])
         }
-        _ => {}
-    }
+        _ => return,
+    };
+    *expr = in_place_of(expr, value);
 }
 
 /// Removes what has no effect from a `SELECT` without rows: subqueries, which would have to be planned.
@@ -69,12 +70,62 @@ pub(super) fn simplify(select: &mut Select) {
         if let SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } = item
             && has_subquery(expr)
         {
-            let _ = take(expr);
-            *expr = null_text();
+            *expr = in_place_of(expr, null_text());
         }
     }
-    if select.selection.as_ref().is_some_and(has_subquery) {
-        select.selection = Some(boolean(false));
+    if let Some(selection) = select.selection.as_mut().filter(|selection| has_subquery(selection)) {
+        *selection = in_place_of(selection, boolean(false));
+    }
+}
+
+/// Returns an expression with this value that has the parameters of the one that it replaces: a client sends values for all.
+fn in_place_of(replaced: &Expr, value: Expr) -> Expr {
+    #[derive(Default)]
+    struct Finder(Vec<(String, Expr)>);
+    impl Visitor for Finder {
+        type Break = ();
+
+        fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {
+            let found = match expr {
+                // with the type that the client has written
+                Expr::Cast { expr: inner, .. } => parameter(inner).map(|name| (name, expr.clone())),
+                other => parameter(other).map(|name| (name, as_text(other.clone()))),
+            };
+            if let Some((name, expr)) = found
+                && !self.0.iter().any(|(known, _)| *known == name)
+            {
+                self.0.push((name, expr));
+            }
+            ControlFlow::Continue(())
+        }
+    }
+    let mut finder = Finder::default();
+    let _ = replaced.visit(&mut finder);
+    let conditions = finder
+        .0
+        .into_iter()
+        .map(|(_, expr)| CaseWhen { condition: Expr::IsNull(Box::new(expr)), result: value.clone() });
+    let conditions: Vec<CaseWhen> = conditions.collect();
+    match conditions.is_empty() {
+        true => value,
+        false => Expr::Case {
+            case_token: AttachedToken::empty(),
+            end_token: AttachedToken::empty(),
+            operand: None,
+            conditions,
+            else_result: Some(Box::new(value)),
+        },
+    }
+}
+
+/// Returns the name of a parameter, such as `$1`.
+fn parameter(expr: &Expr) -> Option<String> {
+    match expr {
+        Expr::Value(value) => match &value.value {
+            Value::Placeholder(name) => Some(name.clone()),
+            _ => None,
+        },
+        _ => None,
     }
 }
 

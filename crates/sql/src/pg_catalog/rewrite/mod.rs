@@ -62,7 +62,7 @@ const WORDS: [&str; 22] = [
     "session_user",
     "version",
     "has_",
-    "format_type",
+    "format",
     "_description",
     "quote_",
     "set_config",
@@ -84,8 +84,10 @@ const WORDS: [&str; 22] = [
 ///
 /// Errors: `Invalid` for what cannot be rewritten.
 pub(crate) fn rewrite(statement: &mut Statement, text: &str, named: &[usize]) -> Result<Mentions> {
-    series::expand(statement);
     let text = text.to_ascii_lowercase();
+    if text.contains("generate_series") {
+        series::expand(statement);
+    }
     if !WORDS.iter().any(|word| text.contains(word)) {
         return Ok(Mentions::default());
     }
