@@ -26,8 +26,8 @@ use crate::pg_catalog::{CatalogSchema, INFORMATION_SCHEMA, Objects, PG_CATALOG};
 use crate::schema_name::SchemaName;
 use crate::tables::{SystemTable, Tables};
 
-/// Name of the only catalog.
-pub(crate) const CATALOG: &str = "tidemill";
+pub(crate) use crate::schema_name::CATALOG;
+
 /// Schema of unqualified names. It has no tables of its own; lookups search the other schemas.
 pub(crate) const DEFAULT_SCHEMA: &str = "public";
 
@@ -402,7 +402,7 @@ impl fmt::Debug for QuerySnapshots {
 #[derive(Debug, Clone)]
 pub(crate) struct QueryCatalog {
     pub snapshots: Arc<QuerySnapshots>,
-    /// What PostgreSQL's catalogs tell of.
+    /// Objects of PostgreSQL's catalogs.
     pub objects: Arc<Objects>,
     /// Functions that are tables, which `SHOW FUNCTIONS` lists as well.
     pub table_functions: HashMap<String, Arc<TableFunction>>,

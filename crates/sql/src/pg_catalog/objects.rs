@@ -77,7 +77,7 @@ impl std::fmt::Debug for Objects {
     }
 }
 
-/// What is read once.
+/// Objects that are read once for a statement.
 struct Read {
     schemas: Vec<SchemaObject>,
     relations: Vec<Relation>,
@@ -222,7 +222,7 @@ impl Objects {
         self.by_oid(oid).and_then(|(place, relation)| matches!(place, Place::Relation(_)).then_some(relation))
     }
 
-    /// Returns the constraint of which an oid, or that of whose index, is this one.
+    /// Returns the constraint with this oid, or whose index has it.
     pub(super) fn constraint(&self, oid: i64) -> Option<(&Relation, &Constraint)> {
         let (place, relation) = self.by_oid(oid)?;
         match place {

@@ -1,7 +1,7 @@
 //! Numbers of objects, as PostgreSQL has them: oids.
 //!
 //! A number follows from the kind and the name of an object and from nothing else, so it is the same in all connections, after a
-//! restart, and on each node. PostgreSQL's own objects have the numbers that they have there, all of which are below
+//! restart, and on each node. PostgreSQL's own objects have the numbers that they have there, all below
 //! [`FIRST`]. Where two names of a kind have the same number, the second in the order of names has the next free one of its sequence:
 //!
 //! ```text

@@ -151,7 +151,7 @@ pub(super) fn array(column: &ColumnDefinition, cells: &[Cell]) -> Result<ArrayRe
     let int = |cell: &Cell| match cell {
         Cell::Null => Ok(None),
         Cell::Int(value) => Ok(Some(*value)),
-        other => exec_err!("{name}: {other:?} is no number"),
+        other => exec_err!("{name}: {other:?} is not a number"),
     };
     let ints = || cells.iter().map(int).collect::<Result<Vec<Option<i64>>>>();
     // values are attributes and counts, which fit their columns
@@ -161,7 +161,7 @@ pub(super) fn array(column: &ColumnDefinition, cells: &[Cell]) -> Result<ArrayRe
             let values = cells.iter().map(|cell| match cell {
                 Cell::Null => Ok(None),
                 Cell::Bool(value) => Ok(Some(*value)),
-                other => exec_err!("{name}: {other:?} is no boolean"),
+                other => exec_err!("{name}: {other:?} is not a boolean"),
             });
             Arc::new(values.collect::<Result<BooleanArray>>()?)
         }
@@ -180,7 +180,7 @@ pub(super) fn array(column: &ColumnDefinition, cells: &[Cell]) -> Result<ArrayRe
             let values = cells.iter().map(|cell| match cell {
                 Cell::Null => Ok(None),
                 Cell::Text(value) => Ok(Some(value.as_ref())),
-                other => exec_err!("{name}: {other:?} is no text"),
+                other => exec_err!("{name}: {other:?} is not a text"),
             });
             Arc::new(values.collect::<Result<StringArray>>()?)
         }
@@ -188,7 +188,7 @@ pub(super) fn array(column: &ColumnDefinition, cells: &[Cell]) -> Result<ArrayRe
             let values = cells.iter().map(|cell| match cell {
                 Cell::Null => Ok(None),
                 Cell::Time(value) => Ok(Some(*value)),
-                other => exec_err!("{name}: {other:?} is no time"),
+                other => exec_err!("{name}: {other:?} is not a time"),
             });
             Arc::new(values.collect::<Result<TimestampMicrosecondArray>>()?.with_timezone("UTC"))
         }
@@ -201,7 +201,7 @@ pub(super) fn array(column: &ColumnDefinition, cells: &[Cell]) -> Result<ArrayRe
                             lists.append_value(values.iter().map(|value| narrow(Some(*value))));
                         }
                         Cell::Null => lists.append(false),
-                        other => return exec_err!("{name}: {other:?} is no list of numbers"),
+                        other => return exec_err!("{name}: {other:?} is not a list of numbers"),
                     }
                 }
                 Arc::new(lists.finish())
@@ -212,7 +212,7 @@ pub(super) fn array(column: &ColumnDefinition, cells: &[Cell]) -> Result<ArrayRe
                     match cell {
                         Cell::Ints(values) => lists.append_value(values.iter().map(|value| Some(*value))),
                         Cell::Null => lists.append(false),
-                        other => return exec_err!("{name}: {other:?} is no list of numbers"),
+                        other => return exec_err!("{name}: {other:?} is not a list of numbers"),
                     }
                 }
                 Arc::new(lists.finish())
@@ -223,7 +223,7 @@ pub(super) fn array(column: &ColumnDefinition, cells: &[Cell]) -> Result<ArrayRe
                     match cell {
                         Cell::Texts(values) => lists.append_value(values.iter().map(Some)),
                         Cell::Null => lists.append(false),
-                        other => return exec_err!("{name}: {other:?} is no list of texts"),
+                        other => return exec_err!("{name}: {other:?} is not a list of texts"),
                     }
                 }
                 Arc::new(lists.finish())

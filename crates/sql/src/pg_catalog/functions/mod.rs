@@ -55,7 +55,7 @@ enum Kind {
     Object,
 }
 
-/// What a function does for one row.
+/// Value of a function for one row.
 type Body = fn(&Objects, &[Arg]) -> Result<Cell>;
 
 /// A function.

@@ -275,7 +275,7 @@ pub(super) fn quote_nullable(objects: &Objects, args: &[Arg]) -> Result<Cell> {
 /// Returns the number of the database that an argument names.
 pub(super) fn is_database(arg: Option<&Arg>) -> bool {
     match arg {
-        Some(Arg::Text(name)) => parts(name).pop().is_some_and(|part| part.is(crate::catalog::CATALOG)),
+        Some(Arg::Text(name)) => parts(name).pop().is_some_and(|part| part.is(crate::schema_name::CATALOG)),
         other => number(other) == Some(DATABASE_OID.into()),
     }
 }

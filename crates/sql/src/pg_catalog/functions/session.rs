@@ -4,10 +4,10 @@ use datafusion::common::Result;
 use tidemill_types::Error;
 
 use super::{Arg, names, number, text};
-use crate::catalog::CATALOG;
 use crate::error::to_datafusion;
 use crate::pg_catalog::objects::Objects;
 use crate::pg_catalog::rows::Cell;
+use crate::schema_name::CATALOG;
 use crate::schema_name::SchemaName;
 
 /// Number of UTF-8 among PostgreSQL's encodings.

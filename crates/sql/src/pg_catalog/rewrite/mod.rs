@@ -53,7 +53,7 @@ impl Mentions {
     }
 }
 
-/// Words of which a statement has one if it names a part of the catalogs: a look at them is cheaper than one at the tree.
+/// Words, one at least in each statement that names a part of the catalogs: a look at them is cheaper than one at the tree.
 const WORDS: [&str; 22] = [
     "pg_",
     "information_schema",

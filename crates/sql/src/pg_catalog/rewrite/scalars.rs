@@ -189,7 +189,7 @@ const VALUE: &str = "value";
 
 /// Dependence of a subquery on the outer row.
 enum Dependence {
-    /// There is none, or an aggregate makes one row of all.
+    /// The subquery does not depend on it, or an aggregate makes one row of all.
     None,
     /// Columns are equal to values of the outer row.
     Equal,

@@ -14,7 +14,7 @@ use super::rows;
 
 pub(super) use types::{FunctionRow, function_rows};
 
-/// What a statement asks of a catalog, as far as it saves work.
+/// Columns and relations that a statement asks for, as far as it saves work.
 #[derive(Debug, Default)]
 pub(super) struct Wanted {
     /// Columns; `None` for all.

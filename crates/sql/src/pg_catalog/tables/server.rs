@@ -4,10 +4,10 @@ use arrow::array::RecordBatch;
 use datafusion::common::Result;
 use tidemill_database::StatementPhase;
 
-use crate::catalog::CATALOG;
 use crate::pg_catalog::definitions::Definition;
 use crate::pg_catalog::objects::{DATABASE_OID, OWNER_OID, Objects};
 use crate::pg_catalog::rows::{Cell, Rows};
+use crate::schema_name::CATALOG;
 
 /// Oid of the only tablespace.
 const TABLESPACE: i64 = 1663;

@@ -4,13 +4,13 @@ use arrow::array::RecordBatch;
 use datafusion::common::{Result, internal_err};
 use tidemill_types::column;
 
-use crate::catalog::CATALOG;
 use crate::error::to_datafusion;
 use crate::pg_catalog::column_type::type_of;
 use crate::pg_catalog::definitions::{self, Definition, TypeDefinition};
 use crate::pg_catalog::functions::{may_change, sql_type};
 use crate::pg_catalog::objects::{OWNER, Objects, Relation};
 use crate::pg_catalog::rows::{Cell, Rows};
+use crate::schema_name::CATALOG;
 
 /// Returns the rows of a catalog of the standard.
 ///
