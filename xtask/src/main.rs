@@ -56,6 +56,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("server", &["types", "access", "gateway", "mappers", "files", "docs", "rules", "engine", "database"]),
     ("mongo", &["types", "access", "gateway", "log", "script", "docs", "engine"]),
     ("postgres", &["types", "access", "gateway", "database"]),
+    ("flight", &["types", "access", "gateway", "database"]),
     (
         "tidemill",
         &[
@@ -80,6 +81,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "server",
             "mongo",
             "postgres",
+            "flight",
         ],
     ),
 ];
@@ -104,6 +106,7 @@ const LIGHT: &[&str] = &[
     "database",
     "flow",
     "postgres",
+    "flight",
 ];
 const HEAVY: &[&str] = &["datafusion", "deltalake-core", "parquet", "axum"];
 
