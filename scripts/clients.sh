@@ -1,22 +1,26 @@
 #!/usr/bin/env bash
-# Checks that unmodified clients work with the routes of line protocol and of columns: influxdb-client, the client of
-# InfluxDB 1, influxdb3-python, and pyarrow.
+# Checks that unmodified clients work with the routes of line protocol and of columns, and with Flight SQL: influxdb-client, the
+# client of InfluxDB 1, influxdb3-python, pyarrow, ADBC for Python, and the JDBC driver.
 #
 #   scripts/clients.sh PROGRAM        such as target/release/tidemill
 #
 # Starts PROGRAM with an app of its own on a free port and in a directory that is deleted at the end. Prints one line per check, and
 # exits with 1 when one fails. A client that cannot be installed is skipped with a line that says so.
 #
-# Environment: CLIENTS_DIR (default ~/.cache/tidemill/clients), where the clients are installed once (300 MB).
-# Needs Python 3.9 or later with venv.
+# Environment: CLIENTS_DIR (default ~/.cache/tidemill/clients), where the clients are installed once (400 MB).
+# Needs Python 3.9 or later with venv; for the JDBC driver Java 11 or later and Maven.
 set -euo pipefail
 
 declare -A PACKAGES=([influxdb-client]="influxdb-client==1.50.*" [influxdb]="influxdb==5.3.*"
-  [influxdb3-python]="influxdb3-python==0.21.*" [pyarrow]="pyarrow==26.*")
+  [influxdb3-python]="influxdb3-python==0.21.*" [pyarrow]="pyarrow==26.*"
+  [adbc-driver-flightsql]="adbc-driver-flightsql==1.*")
+JDBC=flight-sql-jdbc-driver-18.3.0.jar
 export CLIENTS_DIR=${CLIENTS_DIR:-$HOME/.cache/tidemill/clients}
-CHECKS=$(cd "$(dirname "$0")/../crates/server/tests/clients" && pwd)
+CRATES=$(cd "$(dirname "$0")/../crates" && pwd)
+CHECKS=$CRATES/server/tests/clients
+FLIGHT_CHECKS=$CRATES/flight/tests/clients
 
-[ $# = 1 ] || { sed -n '2,13s/^# \{0,1\}//p' "$0"; exit 2; }
+[ $# = 1 ] || { sed -n '2,14s/^# \{0,1\}//p' "$0"; exit 2; }
 PROGRAM=$(realpath "$1")
 command -v python3 >/dev/null || { echo "skipped: no python3: no client is checked"; exit 0; }
 mkdir -p "$CLIENTS_DIR"
@@ -24,7 +28,7 @@ mkdir -p "$CLIENTS_DIR"
 # Two runs do not install at the same time.
 if command -v flock >/dev/null; then exec 9>"$CLIENTS_DIR/lock"; flock 9; fi
 clients=()
-for client in influxdb-client influxdb influxdb3-python pyarrow; do
+for client in influxdb-client influxdb influxdb3-python pyarrow adbc-driver-flightsql; do
   mark=$CLIENTS_DIR/$client.installed
   if [ "$(cat "$mark" 2>/dev/null)" != "${PACKAGES[$client]}" ]; then
     [ -x "$CLIENTS_DIR/venv/bin/pip" ] || python3 -m venv "$CLIENTS_DIR/venv" >&2 || true
@@ -36,6 +40,10 @@ for client in influxdb-client influxdb influxdb3-python pyarrow; do
   fi
   clients+=("$client")
 done
+if [ ! -f "$CLIENTS_DIR/$JDBC" ] && command -v mvn >/dev/null; then
+  mvn --quiet --batch-mode org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy \
+    -Dartifact=org.apache.arrow:flight-sql-jdbc-driver:18.3.0 -DoutputDirectory="$CLIENTS_DIR" >&2 || true
+fi
 exec 9>&-
 [ ${#clients[@]} -gt 0 ] || exit 0
 
@@ -55,5 +63,12 @@ done
 [ -n "$url" ] || { echo "the server did not start:"; cat "$work/log"; exit 1; }
 status=0
 "$CLIENTS_DIR/venv/bin/python" "$CHECKS/check.py" "$url" "$(cat "$work/data/token")" "${clients[@]}" || status=1
-[ "$status" = 0 ] || cat "$work/log"
+"$CLIENTS_DIR/venv/bin/python" "$FLIGHT_CHECKS/check.py" "$url" "$(cat "$work/data/token")" "${clients[@]}" || status=1
+if [ -f "$CLIENTS_DIR/$JDBC" ] && command -v java >/dev/null; then
+  java --add-opens=java.base/java.nio=ALL-UNNAMED -cp "$CLIENTS_DIR/$JDBC" "$FLIGHT_CHECKS/JdbcCheck.java" \
+    "${url#http://}" "$(cat "$work/data/token")" 2>"$work/jdbc" || status=1
+else
+  echo "skipped: flight-sql-jdbc cannot be installed"
+fi
+[ "$status" = 0 ] || cat "$work/log" "$work"/jdbc*
 exit "$status"

@@ -50,7 +50,7 @@ const ACTIONS: [(&str, &str); 7] = [
     ),
     (
         "SetSessionOptions",
-        "Sets options of the session, of which there is `catalog`: SetSessionOptionsRequest in, SetSessionOptionsResult out",
+        "Sets the option `catalog` of the session: SetSessionOptionsRequest in, SetSessionOptionsResult out",
     ),
     (
         "GetSessionOptions",

@@ -105,6 +105,11 @@ pub(crate) fn is_change(text: &str) -> bool {
     first.eq_ignore_ascii_case("DELETE") || first.eq_ignore_ascii_case("UPDATE")
 }
 
+/// Returns whether a statement ends another one: `KILL QUERY`. It has no plan to be described.
+pub(crate) fn is_kill(text: &str) -> bool {
+    text.split_whitespace().next().unwrap_or_default().eq_ignore_ascii_case("KILL")
+}
+
 #[cfg(test)]
 mod tests {
     use arrow_flight::sql::{
@@ -158,6 +163,7 @@ mod tests {
     fn changes_are_known_by_their_verb() {
         assert!(is_change(" \n delete from events.a where b = 1") && is_change("UPDATE x"));
         assert!(!is_change("SELECT 1") && !is_change("") && !is_change("DELETED"));
+        assert!(is_kill(" kill query 7") && !is_kill("SELECT 1"));
     }
 
     proptest! {

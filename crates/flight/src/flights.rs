@@ -29,7 +29,7 @@ struct Flight {
 
 /// Returns the description of a command, with one endpoint: this server.
 ///
-/// Errors: the command is none, or its statement cannot be planned.
+/// Errors: the command is damaged or not known, or its statement cannot be planned.
 pub(crate) async fn info(
     state: &ServerState,
     caller: &Caller,

@@ -89,12 +89,6 @@ impl FlightSql {
         if state.is_stopping() {
             return Err(Status::unavailable("the server is shutting down"));
         }
-        let permit = state.calls.clone().try_acquire_owned().map_err(|_| {
-            Status::resource_exhausted(format!(
-                "{} calls are under way, which is the limit: try again",
-                state.options.calls_max
-            ))
-        })?;
         let (mut parts, body) = request.into_parts();
         let is_handshake = parts.uri.path() == HANDSHAKE;
         if !is_handshake {
@@ -104,6 +98,12 @@ impl FlightSql {
             }
             parts.extensions.insert(Caller::new(principal));
         }
+        let permit = state.calls.clone().try_acquire_owned().map_err(|_| {
+            Status::resource_exhausted(format!(
+                "{} calls are under way, which is the limit: try again",
+                state.options.calls_max
+            ))
+        })?;
         let limits = BodyLimits {
             memory: state.memory.clone(),
             // one who is not known yet sends little

@@ -2,25 +2,25 @@
 
 use std::sync::Arc;
 
-use arrow_schema::{DataType, SchemaRef};
+use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use futures::StreamExt;
 use futures::stream::{self, TryStreamExt};
 use tidemill_database::{BatchReply, Description, QueryRequest};
 use tidemill_types::{Error, Result, Value};
 
-use crate::command::is_change;
+use crate::command::{is_change, is_kill};
 use crate::prepared::{ParameterRows, PreparedStatement};
 use crate::reply::Rows;
 use crate::shared::{Caller, PROTOCOL, ServerState};
 use crate::wire::wire_schema;
 
 /// Returns the columns of a statement without parameters before it runs; `None` for a change of events, whose only row says how many
-/// there were.
+/// there were, and for `KILL QUERY`.
 ///
 /// Errors: those in its text; it has parameters.
 pub(crate) async fn columns(state: &ServerState, caller: &Caller, text: &str) -> Result<Option<SchemaRef>> {
     check_text(text)?;
-    if is_change(text) {
+    if is_change(text) || is_kill(text) {
         return Ok(None);
     }
     let description = describe(state, caller, text).await?;
@@ -38,9 +38,15 @@ pub(crate) async fn columns(state: &ServerState, caller: &Caller, text: &str) ->
 pub(crate) async fn prepare(state: &ServerState, caller: &Caller, text: String) -> Result<PreparedStatement> {
     check_text(&text)?;
     let is_change = is_change(&text);
-    let description = match is_change {
-        true => Description { parameters: vec![], columns: Arc::new(arrow_schema::Schema::empty()) },
-        false => describe(state, caller, &text).await?,
+    let without_parameters =
+        |columns: Vec<Field>| Description { parameters: vec![], columns: Arc::new(Schema::new(columns)) };
+    let description = if is_change {
+        without_parameters(vec![])
+    } else if is_kill(&text) {
+        // clients take a statement without columns for a change
+        without_parameters(vec![Field::new("cancelled", DataType::Int64, true)])
+    } else {
+        describe(state, caller, &text).await?
     };
     Ok(PreparedStatement {
         text: text.into(),

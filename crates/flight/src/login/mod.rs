@@ -23,6 +23,8 @@ use sessions::Sessions;
 
 /// Passwords that are checked at the same time. Each takes some milliseconds of a core, so callers who only guess wait for each other.
 const CHECKS_MAX: usize = 2;
+/// Callers that wait for the check of their password.
+const WAITING_MAX: usize = 64;
 /// Maximum bytes of what a client shows.
 const SHOWN_BYTES_MAX: usize = 8 << 10;
 /// Token of a session where no login is needed; clients that log in all the same expect one.
@@ -35,6 +37,7 @@ pub(crate) struct Login {
     is_open: bool,
     sessions: Sessions,
     checks: Semaphore,
+    waiting: Semaphore,
 }
 
 /// A name and a password.
@@ -43,7 +46,7 @@ pub(crate) struct Password {
     pub password: String,
 }
 
-/// What a caller shows.
+/// Proof of a caller, as the headers have it.
 enum Shown {
     Nothing,
     Token(Vec<u8>),
@@ -58,6 +61,7 @@ impl Login {
             is_open: options.is_open(),
             sessions: Sessions::new(options.sessions_max, options.session_lifetime, options.clock.clone()),
             checks: Semaphore::new(CHECKS_MAX),
+            waiting: Semaphore::new(WAITING_MAX),
         }
     }
 
@@ -142,6 +146,11 @@ impl Login {
             return is_right.then(Principal::admin).ok_or_else(wrong);
         }
         let access = self.access.clone().ok_or_else(wrong)?;
+        let _place = self.waiting.try_acquire().map_err(|_| {
+            Status::resource_exhausted(format!(
+                "{WAITING_MAX} passwords wait to be checked, which is the limit: try again, or use a token"
+            ))
+        })?;
         let _turn =
             self.checks.acquire().await.map_err(|_| Status::unavailable("the server is shutting down"))?;
         let checked = tokio::task::spawn_blocking(move || {

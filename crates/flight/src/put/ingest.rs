@@ -1,7 +1,7 @@
 //! Events that a client sends.
 //!
 //! Batches are sent on as soon as there are some megabytes of them, or the client sends no more at once. Each part is acknowledged by the
-//! database as a request over HTTP is. A client that put to a path hears of each part; a client of `CommandStatementIngest` hears once, at the end.
+//! database as a request over HTTP is. A client that put to a path gets a reply to each part; a client of `CommandStatementIngest` gets one, at the end.
 
 use std::sync::Arc;
 
@@ -66,7 +66,7 @@ pub(super) fn target(command: &CommandStatementIngest) -> Result<String> {
     Ok(command.table.clone())
 }
 
-/// Sends the events of a client to a stream. `is_told_of_parts` says that each part gets a reply, and not only the last.
+/// Sends the events of a client to a stream. `replies_to_parts` says that each part gets a reply, and not only the last.
 ///
 /// Errors: the caller may not write the stream. Later errors come through the replies.
 pub(super) fn ingest(
@@ -75,7 +75,7 @@ pub(super) fn ingest(
     stream: String,
     first: FlightData,
     rest: Streaming<FlightData>,
-    is_told_of_parts: bool,
+    replies_to_parts: bool,
 ) -> Result<PutStream> {
     caller.principal.may(Action::Write, &Resource::stream(&stream)).map_err(status)?;
     let held = state.memory.begin();
@@ -94,10 +94,10 @@ pub(super) fn ingest(
         let mut ingest = ingest?;
         loop {
             return match ingest.part().await {
-                Ok(true) if !is_told_of_parts => continue,
+                Ok(true) if !replies_to_parts => continue,
                 Ok(true) => Some((Ok(ingest.reply()), Some(ingest))),
-                // a client that was told of all parts hears of none twice
-                Ok(false) if is_told_of_parts && ingest.accepted > 0 => None,
+                // each part has had its reply
+                Ok(false) if replies_to_parts && ingest.accepted > 0 => None,
                 Ok(false) => Some((Ok(ingest.reply()), None)),
                 Err(failed) => Some((Err(failed), None)),
             };

@@ -25,7 +25,7 @@ use ingest::{PutStream, ingest};
 
 /// Does what the descriptor of the first message says with the messages of a client.
 ///
-/// Errors: the descriptor is none; those of its command.
+/// Errors: the descriptor is missing or damaged; those of its command.
 pub(crate) async fn put(
     state: &Arc<ServerState>,
     caller: &Caller,

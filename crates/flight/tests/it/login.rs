@@ -3,12 +3,19 @@
 use std::sync::Arc;
 
 use arrow_flight::sql::client::FlightSqlServiceClient;
+use hyper_util::rt::TokioIo;
 use tempfile::TempDir;
 use tidemill_access::{Access, AccessFile, Grant, Verifier};
 use tidemill_flight::FlightOptions;
 use tidemill_gateway::TlsFiles;
 use tidemill_types::Timestamp;
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::crypto::aws_lc_rs;
+use tokio_rustls::rustls::pki_types::ServerName;
+use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 use tonic::Code;
+use tonic::transport::Endpoint;
 
 use crate::fixture::{Server, assert_refused, fetch, query, show};
 
@@ -81,9 +88,27 @@ async fn connections_can_be_encrypted() {
     let file = dir.path().join("server.pem");
     std::fs::write(&file, made.cert.pem() + &made.signing_key.serialize_pem()).unwrap();
     let server = Server::with_tls(FlightOptions::default(), Some(TlsFiles::one(&file))).await;
+    let mut roots = RootCertStore::empty();
+    roots.add(made.cert.der().clone()).unwrap();
+    let mut config = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    let (config, address) = (Arc::new(config), server.address);
+    let connector = tower::service_fn(move |_| {
+        let connector = TlsConnector::from(config.clone());
+        async move {
+            let stream = TcpStream::connect(address).await?;
+            connector.connect(ServerName::try_from("localhost").unwrap(), stream).await.map(TokioIo::new)
+        }
+    });
+    let endpoint = Endpoint::new(format!("http://{address}")).unwrap();
+    let channel = endpoint.connect_with_connector(connector).await.unwrap();
+    let mut client = FlightSqlServiceClient::new(channel);
+    assert_eq!(show(&query(&mut client, "SELECT rows 1").await.unwrap()), ["0|row 0"]);
     // a client in plain text is not served
-    let plain = FlightSqlServiceClient::new(
-        tonic::transport::Endpoint::new(format!("http://{}", server.address)).unwrap().connect_lazy(),
-    );
-    assert!(query(&mut { plain }, "SELECT user").await.is_err());
+    let mut plain = FlightSqlServiceClient::new(endpoint.connect_lazy());
+    assert!(query(&mut plain, "SELECT rows 1").await.is_err());
 }
