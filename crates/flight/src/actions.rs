@@ -9,7 +9,7 @@ use arrow_flight::sql::{
 use arrow_flight::{
     Action, ActionType, CancelFlightInfoRequest, CancelFlightInfoResult, CancelStatus, FlightInfo,
 };
-use arrow_schema::{DataType, Field, Schema};
+use arrow_schema::{DataType, Field, Schema, TimeUnit};
 use bytes::Bytes;
 use http::HeaderMap;
 use prost::Message;
@@ -145,10 +145,18 @@ async fn create(
 }
 
 /// Returns the parameters as columns. One whose place does not tell its type is a text.
+///
+/// Times have milliseconds: the JDBC driver (18.3) sends those whatever the unit, so that others would be wrong by a factor of 1,000. Values
+/// may have any unit.
 fn parameter_columns(statement: &PreparedStatement) -> Schema {
-    let fields = (1..)
-        .zip(statement.parameters.iter())
-        .map(|(number, ty)| Field::new(format!("${number}"), ty.clone().unwrap_or(DataType::Utf8), true));
+    let in_millis = |ty: &DataType| match ty {
+        DataType::Timestamp(_, zone) => DataType::Timestamp(TimeUnit::Millisecond, zone.clone()),
+        DataType::Time32(_) | DataType::Time64(_) => DataType::Time32(TimeUnit::Millisecond),
+        other => other.clone(),
+    };
+    let fields = (1..).zip(statement.parameters.iter()).map(|(number, ty)| {
+        Field::new(format!("${number}"), ty.as_ref().map_or(DataType::Utf8, in_millis), true)
+    });
     crate::wire::wire_schema(&Schema::new(fields.collect::<Vec<_>>())).as_ref().clone()
 }
 

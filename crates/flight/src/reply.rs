@@ -21,7 +21,7 @@ use tonic::Status;
 
 use crate::error::{Result, status};
 use crate::shared::ServerState;
-use crate::wire::{wire_batch, wire_schema};
+use crate::wire::wire_batch;
 
 /// Messages of a reply.
 pub(crate) type DataStream = BoxStream<'static, Result<FlightData>>;
@@ -29,8 +29,9 @@ pub(crate) type DataStream = BoxStream<'static, Result<FlightData>>;
 /// A message, and its memory.
 type Part = (FlightData, HeldMessage);
 
-/// Rows of a statement.
+/// Rows on their way.
 pub(crate) struct Rows {
+    /// Columns that the client gets. Those of the batches may have other encodings.
     pub schema: SchemaRef,
     pub batches: BoxStream<'static, Result<RecordBatch, Error>>,
 }
@@ -85,7 +86,7 @@ struct Pump {
 
 impl Pump {
     async fn run(self, rows: Rows) -> Result<()> {
-        let schema = wire_schema(&rows.schema);
+        let schema = rows.schema;
         let batches = {
             let schema = schema.clone();
             let failed = |error| FlightError::Tonic(Box::new(status(error)));

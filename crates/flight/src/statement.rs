@@ -90,10 +90,11 @@ pub(crate) async fn run(
     let (state, caller) = (state.clone(), caller.clone());
     let first = rows.first().cloned().unwrap_or_default();
     let BatchReply { schema, batches } = start(&state, &caller, &text, first).await?;
+    let schema = wire_schema(&schema);
     if rows.len() <= 1 {
         return Ok(Rows { schema, batches });
     }
-    let columns = wire_schema(&schema);
+    let columns = schema.clone();
     let rest = stream::iter(1..rows.len()).then(move |run| {
         let started = start(&state, &caller, &text, rows[run].clone());
         let columns = columns.clone();

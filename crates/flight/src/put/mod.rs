@@ -6,6 +6,7 @@ mod parameters;
 
 use std::sync::Arc;
 
+use arrow_array::RecordBatch;
 use arrow_flight::flight_descriptor::DescriptorType;
 use arrow_flight::sql::{Command, DoPutPreparedStatementResult, DoPutUpdateResult};
 use arrow_flight::{FlightData, PutResult};
@@ -126,9 +127,14 @@ async fn values(
         .collect::<Result<Vec<_>, _>>()
         .map_err(status)?;
     let decoded = decoded.concat();
-    let columns = decoded.first().map_or(parameters, arrow_array::RecordBatch::num_columns);
-    // how many a change has is found when it runs
-    let parameters = if prepared.is_change { columns } else { parameters };
+    if prepared.is_change {
+        // some clients send an empty row; how many parameters there are is found when the change is made
+        let columns = decoded.first().map_or(0, RecordBatch::num_columns);
+        return match columns {
+            0 => Ok(None),
+            columns => parameters::rows(&decoded, columns).map(Some).map_err(status),
+        };
+    }
     parameters::rows(&decoded, parameters).map(Some).map_err(status)
 }
 

@@ -40,7 +40,7 @@ public class JdbcCheck {
 
     static void rows(Connection connection) throws Exception {
         try (Statement statement = connection.createStatement()) {
-            ResultSet rows = statement.executeQuery("select value as n, 'row ' || value as t from generate_series(1, 20000)");
+            ResultSet rows = statement.executeQuery("select value as n, 'row ' || value as t from generate_series(1, 20000) order by n");
             int count = 0;
             while (rows.next()) {
                 count++;
@@ -52,7 +52,7 @@ public class JdbcCheck {
     }
 
     static void parameters(Connection connection) throws Exception {
-        String text = "select $1::bigint + 1, $2::varchar, $3::double, $4::boolean, $5::timestamp, $6::bigint";
+        String text = "select $1::bigint + 1, $2::varchar, $3::double, $4::boolean, $5::timestamptz, $6::bigint";
         try (PreparedStatement statement = connection.prepareStatement(text)) {
             expect(statement.getParameterMetaData().getParameterCount(), 6);
             for (long n = 1; n <= 3; n++) {
@@ -84,9 +84,9 @@ public class JdbcCheck {
         expect(texts(data.getSchemas("tidemill", "ev%"), 1), List.of("events"));
         expect(texts(data.getTables(null, "events", "weath__", new String[] {"TABLE"}), 3), List.of("weather"));
         List<String> columns = texts(data.getColumns(null, "events", "weather", "%"), 4);
-        expect(columns.containsAll(List.of("station", "celsius", "_time")), true);
+        expect(columns.subList(0, 3), List.of("time", "station", "celsius"));
         expect(texts(data.getPrimaryKeys(null, "events", "weather"), 4), List.of());
-        expect(texts(data.getTypeInfo(), 1).contains("bigint"), true);
+        expect(texts(data.getTypeInfo(), 1).stream().filter("bigint"::equals).count(), 1L);
     }
 
     static void changes(Connection connection) throws Exception {

@@ -68,7 +68,7 @@ def rows_and_parameters():
         expect((table.num_rows, table.column_names), (100_000, ["n", "t"]))
         values = (41, "é", 1.5, True, None, decimal.Decimal("12.50"), AT)
         cursor.execute(
-            "select $1::bigint + 1, $2, $3::double, $4::boolean, $5::bigint, $6::decimal(10, 2), $7::timestamp", values
+            "select $1::bigint + 1, $2, $3::double, $4::boolean, $5::bigint, $6::decimal(10, 2), $7::timestamptz", values
         )
         expect(cursor.fetchone(), (42, "é", 1.5, True, None, decimal.Decimal("12.50"), AT))
         cursor.execute("select count(*) from generate_series(1, 10) where value > $1", (7,))

@@ -26,7 +26,7 @@ async fn a_statement_is_prepared_bound_executed_and_closed() {
         client.prepare("SELECT echo int8 text timestamptz unknown bool".to_owned(), None).await.unwrap();
     let types =
         statement.parameter_schema().unwrap().fields().iter().map(|field| field.data_type().to_string());
-    assert_eq!(types.collect::<Vec<_>>(), ["Int64", "Utf8", "Timestamp(µs, \"UTC\")", "Utf8", "Boolean"]);
+    assert_eq!(types.collect::<Vec<_>>(), ["Int64", "Utf8", "Timestamp(ms, \"UTC\")", "Utf8", "Boolean"]);
     assert_eq!(statement.dataset_schema().unwrap().field(0).name(), "value");
     assert_refused(statement.execute().await, Code::InvalidArgument, "no values were bound");
     let decimal = Decimal128Array::from(vec![-12_345_i128]).with_precision_and_scale(10, 2).unwrap();
