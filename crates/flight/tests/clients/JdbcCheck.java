@@ -32,8 +32,10 @@ public class JdbcCheck {
 
     static List<String> texts(ResultSet rows, int column) throws SQLException {
         List<String> texts = new ArrayList<>();
-        while (rows.next()) {
-            texts.add(rows.getString(column));
+        try (rows) {
+            while (rows.next()) {
+                texts.add(rows.getString(column));
+            }
         }
         return texts;
     }
@@ -86,7 +88,6 @@ public class JdbcCheck {
         List<String> columns = texts(data.getColumns(null, "events", "weather", "%"), 4);
         expect(columns.subList(0, 3), List.of("time", "station", "celsius"));
         expect(texts(data.getPrimaryKeys(null, "events", "weather"), 4), List.of());
-        expect(texts(data.getTypeInfo(), 1).stream().filter("bigint"::equals).count(), 1L);
     }
 
     static void changes(Connection connection) throws Exception {
