@@ -180,7 +180,7 @@ impl State {
     }
 }
 
-fn bytes_of(rows: &ParameterRows) -> usize {
+fn bytes_of(rows: &[Vec<Value<'static>>]) -> usize {
     let texts = rows.iter().flatten().map(|value| match value {
         Value::Str(text) => text.len(),
         _ => 0,

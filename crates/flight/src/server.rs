@@ -5,11 +5,13 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, pending};
 use hyper::body::Incoming;
 use hyper::server::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tidemill_gateway::{ActiveRequest, Connection, FrontEnd};
+use tokio::sync::watch;
+use tokio::time::timeout;
 use tonic::Status;
 use tonic::body::Body as TonicBody;
 use tower::ServiceExt;
@@ -18,6 +20,8 @@ use crate::grpc::FlightSql;
 use crate::reply_body::KeepingBody;
 use crate::shared::PROTOCOL;
 
+/// Time for the first call of a connection.
+const FIRST_CALL_TIMEOUT: Duration = Duration::from_secs(30);
 /// Calls of a connection at the same time.
 const STREAMS_MAX: u32 = 128;
 /// Maximum bytes of the headers of a call.
@@ -61,8 +65,10 @@ impl FrontEnd for FlightFrontEnd {
     fn serve(self: Arc<Self>, connection: Connection) -> BoxFuture<'static, ()> {
         Box::pin(async move {
             let Connection { socket, peer, handle, .. } = connection;
+            let (first, mut has_begun) = watch::channel(false);
             let requests = handle.clone();
             let service = hyper::service::service_fn(move |mut request: hyper::Request<Incoming>| {
+                first.send_replace(true);
                 let active: Option<ActiveRequest> = requests.begin();
                 request.extensions_mut().insert(requests.clone());
                 let reply = self.service.clone().oneshot(request);
@@ -86,8 +92,14 @@ impl FrontEnd for FlightFrontEnd {
                 .keep_alive_timeout(KEEP_ALIVE_TIMEOUT)
                 .serve_connection(TokioIo::new(socket), service);
             let mut served = pin!(served);
+            let silent = async {
+                if timeout(FIRST_CALL_TIMEOUT, has_begun.wait_for(|has_begun| *has_begun)).await.is_ok() {
+                    pending::<()>().await;
+                }
+            };
             let ended = tokio::select! {
                 ended = served.as_mut() => ended,
+                () = silent => return,
                 () = handle.draining() => {
                     served.as_mut().graceful_shutdown();
                     served.await

@@ -120,7 +120,7 @@ pub(crate) async fn change(
     state: &Arc<ServerState>,
     caller: &Caller,
     text: Arc<str>,
-    rows: &ParameterRows,
+    rows: &[Vec<Value<'static>>],
 ) -> Result<i64> {
     use arrow_array::cast::AsArray;
     use arrow_array::types::Int64Type;

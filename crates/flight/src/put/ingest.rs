@@ -87,7 +87,6 @@ pub(super) fn ingest(
         next: Some(first),
         frames: Frames::default(),
         held,
-        held_bytes: 0,
         accepted: 0,
     };
     let replies = stream::unfold(Some(ingest), move |ingest| async move {
@@ -117,7 +116,6 @@ struct Ingest {
     frames: Frames,
     /// Memory of the batches that are put together.
     held: HeldMessage,
-    held_bytes: usize,
     /// Events that were accepted so far.
     accepted: u64,
 }
@@ -165,7 +163,6 @@ impl Ingest {
     }
 
     fn hold(&mut self, bytes: usize) -> Result<()> {
-        self.held_bytes += bytes;
         self.held.grow(bytes).map_err(|error| self.failed(error))
     }
 
@@ -180,7 +177,6 @@ impl Ingest {
         };
         let sent = self.state.database.send(request).await;
         self.held = self.state.memory.begin();
-        self.held_bytes = 0;
         let receipt = sent.map_err(|error| self.failed(error))?;
         self.accepted += receipt.accepted;
         match receipt.rejected.as_slice() {

@@ -51,7 +51,7 @@ pub(crate) async fn put(
     match command(&descriptor.cmd)? {
         Command::CommandStatementUpdate(update) => {
             no_transaction(update.transaction_id.as_ref())?;
-            let changed = statement::change(state, caller, update.query.into(), &vec![vec![]]).await;
+            let changed = statement::change(state, caller, update.query.into(), &[vec![]]).await;
             Ok(updated(changed.map_err(status)?))
         }
         Command::CommandPreparedStatementUpdate(update) => {
