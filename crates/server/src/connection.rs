@@ -49,11 +49,13 @@ const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(20);
 pub(crate) async fn serve(connection: Connection, router: Router) {
     let Connection { socket, peer, listener, handle, .. } = connection;
     let is_http2 = tokio::select! {
-        () = handle.draining() => return,
+        biased;
+        // a request that has come before a drain is answered
         found = timeout(HEAD_TIMEOUT, is_http2(&socket)) => match found {
             Ok(Ok(is_http2)) => is_http2,
             Ok(Err(_)) | Err(_) => return,
         },
+        () = handle.draining() => return,
     };
     let (first, mut has_begun) = watch::channel(false);
     let requests = handle.clone();
