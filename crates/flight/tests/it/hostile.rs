@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use arrow_flight::flight_service_client::FlightServiceClient;
+use arrow_flight::sql::client::FlightSqlServiceClient;
 use arrow_flight::sql::{
     CommandPreparedStatementQuery, CommandStatementQuery, CommandStatementSubstraitPlan, ProstMessageExt,
     TicketStatementQuery,
@@ -148,4 +149,26 @@ async fn a_client_that_stops_in_a_message_is_given_up() {
     let mut client = FlightServiceClient::new(server.channel().await);
     let late = client.do_put(stream::pending()).await.unwrap_err();
     assert!(late.code() == Code::DeadlineExceeded && late.message().contains("nothing for 50ms"), "{late}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn long_headers_and_calls_that_are_given_up_end_no_other_call() {
+    let server = Server::start().await;
+    let mut client = server.client().await;
+    client.set_header("x-long", "x".repeat(20 << 10));
+    assert!(query(&mut client, "SELECT rows 1").await.is_err());
+    // a hundred calls at once, given up before their answer
+    let channel = server.channel().await;
+    let mut client = FlightSqlServiceClient::new(channel.clone());
+    let info = client.execute("SELECT wait".to_owned(), None).await.unwrap();
+    let ticket = info.endpoint[0].ticket.clone().unwrap();
+    for _ in 0..100 {
+        let mut other = FlightSqlServiceClient::new(channel.clone());
+        let ticket = ticket.clone();
+        let call = tokio::spawn(async move { other.do_get(ticket).await.map(drop) });
+        tokio::task::yield_now().await;
+        call.abort();
+    }
+    assert_eq!(show(&query(&mut client, "SELECT rows 1").await.unwrap()), ["0|row 0"]);
+    server.all_ended().await;
 }
