@@ -1,50 +1,77 @@
 #!/usr/bin/env bash
 # Checks that unmodified clients work with the routes of line protocol and of columns: influxdb-client, the client of
-# InfluxDB 1, influxdb3-python, and pyarrow.
+# InfluxDB 1, influxdb3-python, and pyarrow; that clients of PostgreSQL read the catalogs: psql, SQLAlchemy, asyncpg, pgjdbc; and that
+# clients of Flight SQL work: pyarrow, ADBC for Python, and the JDBC driver.
 #
 #   scripts/clients.sh PROGRAM        such as target/release/tidemill
 #
 # Starts PROGRAM with an app of its own on a free port and in a directory that is deleted at the end. Prints one line per check, and
 # exits with 1 when one fails. A client that cannot be installed is skipped with a line that says so.
 #
-# Environment: CLIENTS_DIR (default ~/.cache/tidemill/clients), where the clients are installed once (300 MB).
-# Needs Python 3.9 or later with venv.
+# Environment: CLIENTS_DIR (default ~/.cache/tidemill/clients), where the clients are installed once (450 MB).
+# Needs Python 3.9 or later with venv; psql, Java 11 or later and Maven, for those that need them.
 set -euo pipefail
 
 declare -A PACKAGES=([influxdb-client]="influxdb-client==1.50.*" [influxdb]="influxdb==5.3.*"
-  [influxdb3-python]="influxdb3-python==0.21.*" [pyarrow]="pyarrow==26.*")
+  [influxdb3-python]="influxdb3-python==0.21.*" [pyarrow]="pyarrow==26.*"
+  [sqlalchemy]="SQLAlchemy==2.0.* psycopg[binary]==3.3.*" [asyncpg]="asyncpg==0.31.*"
+  [adbc-driver-flightsql]="adbc-driver-flightsql==1.*")
+PGJDBC=42.7.8
+JDBC=flight-sql-jdbc-driver-18.3.0.jar
 export CLIENTS_DIR=${CLIENTS_DIR:-$HOME/.cache/tidemill/clients}
-CHECKS=$(cd "$(dirname "$0")/../crates/server/tests/clients" && pwd)
+CRATES=$(cd "$(dirname "$0")/../crates" && pwd)
+CHECKS=$CRATES/server/tests/clients
+POSTGRES_CHECKS=$CRATES/postgres/tests/clients
+FLIGHT_CHECKS=$CRATES/flight/tests/clients
 
-[ $# = 1 ] || { sed -n '2,13s/^# \{0,1\}//p' "$0"; exit 2; }
+[ $# = 1 ] || { sed -n '2,14s/^# \{0,1\}//p' "$0"; exit 2; }
 PROGRAM=$(realpath "$1")
 command -v python3 >/dev/null || { echo "skipped: no python3: no client is checked"; exit 0; }
 mkdir -p "$CLIENTS_DIR"
 
 # Two runs do not install at the same time.
 if command -v flock >/dev/null; then exec 9>"$CLIENTS_DIR/lock"; flock 9; fi
-clients=()
-for client in influxdb-client influxdb influxdb3-python pyarrow; do
+clients=() postgres_clients=()
+for client in influxdb-client influxdb influxdb3-python pyarrow sqlalchemy asyncpg adbc-driver-flightsql; do
   mark=$CLIENTS_DIR/$client.installed
   if [ "$(cat "$mark" 2>/dev/null)" != "${PACKAGES[$client]}" ]; then
     [ -x "$CLIENTS_DIR/venv/bin/pip" ] || python3 -m venv "$CLIENTS_DIR/venv" >&2 || true
-    if ! "$CLIENTS_DIR/venv/bin/pip" install --quiet --disable-pip-version-check "${PACKAGES[$client]}" >&2; then
+    if ! "$CLIENTS_DIR/venv/bin/pip" install --quiet --disable-pip-version-check ${PACKAGES[$client]} >&2; then
       echo "skipped: $client cannot be installed"
       continue
     fi
     echo "${PACKAGES[$client]}" > "$mark"
   fi
-  clients+=("$client")
+  case $client in
+    sqlalchemy | asyncpg) postgres_clients+=("$client");;
+    *) clients+=("$client");;
+  esac
 done
+if command -v psql >/dev/null; then postgres_clients+=(psql); else echo "skipped: psql cannot be installed"; fi
+jar=$CLIENTS_DIR/postgresql.jar
+if [ "$(cat "$CLIENTS_DIR/pgjdbc.installed" 2>/dev/null)" != "$PGJDBC" ]; then
+  at=https://repo1.maven.org/maven2/org/postgresql/postgresql/$PGJDBC/postgresql-$PGJDBC.jar
+  if curl --silent --show-error --fail --max-time 300 --output "$jar.part" "$at" >&2; then
+    mv "$jar.part" "$jar"
+    echo "$PGJDBC" > "$CLIENTS_DIR/pgjdbc.installed"
+  fi
+fi
+if command -v javac >/dev/null && [ -f "$jar" ]; then postgres_clients+=(pgjdbc); else echo "skipped: pgjdbc cannot be installed"; fi
+if [ ! -f "$CLIENTS_DIR/$JDBC" ] && command -v mvn >/dev/null; then
+  mvn --quiet --batch-mode org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy \
+    -Dartifact=org.apache.arrow:flight-sql-jdbc-driver:18.3.0 -DoutputDirectory="$CLIENTS_DIR" >&2 || true
+fi
 exec 9>&-
-[ ${#clients[@]} -gt 0 ] || exit 0
+[ $((${#clients[@]} + ${#postgres_clients[@]})) -gt 0 ] || exit 0
 
 work=$(mktemp -d)
 server=
 trap '[ -z "$server" ] || { kill "$server"; wait "$server" || true; }; rm -rf "$work"' EXIT
 mkdir "$work/app"
 cp "$CHECKS/streams.rules" "$work/app/"
-TIDEMILL_MONGO=off "$PROGRAM" run "$work/app" --data "$work/data" --listen 127.0.0.1:0 > "$work/log" 2>&1 &
+cp "$POSTGRES_CHECKS/streams.rules" "$work/app/catalogs.rules"
+TIDEMILL_MONGO=off "$PROGRAM" run "$work/app" --data "$work/data" --listen 127.0.0.1:0 --postgres 127.0.0.1:0 \
+  > "$work/log" 2>&1 &
 server=$!
 for _ in $(seq 300); do
   url=$(grep -o 'http://127\.0\.0\.1:[0-9]*' "$work/log" | head -1 || true)
@@ -54,6 +81,22 @@ for _ in $(seq 300); do
 done
 [ -n "$url" ] || { echo "the server did not start:"; cat "$work/log"; exit 1; }
 status=0
-"$CLIENTS_DIR/venv/bin/python" "$CHECKS/check.py" "$url" "$(cat "$work/data/token")" "${clients[@]}" || status=1
-[ "$status" = 0 ] || cat "$work/log"
+token=$(cat "$work/data/token")
+for _ in $(seq 300); do
+  postgres=$(grep -o '@127\.0\.0\.1:[0-9]*/tidemill' "$work/log" | head -1 | tr -d @ | cut -d/ -f1 || true)
+  [ -z "$postgres" ] || break
+  sleep 0.1
+done
+[ -n "$postgres" ] || { echo "the server does not listen for clients of PostgreSQL:"; cat "$work/log"; exit 1; }
+python=$CLIENTS_DIR/venv/bin/python
+"$python" "$CHECKS/check.py" "$url" "$token" "${clients[@]}" || status=1
+"$python" "$FLIGHT_CHECKS/check.py" "$url" "$token" "${clients[@]}" || status=1
+"$python" "$POSTGRES_CHECKS/check.py" "$postgres" "$token" "$CLIENTS_DIR" "${postgres_clients[@]}" || status=1
+if [ -f "$CLIENTS_DIR/$JDBC" ] && command -v java >/dev/null; then
+  java --add-opens=java.base/java.nio=ALL-UNNAMED -cp "$CLIENTS_DIR/$JDBC" "$FLIGHT_CHECKS/JdbcCheck.java" \
+    "${url#http://}" "$token" 2>"$work/jdbc" || status=1
+else
+  echo "skipped: flight-sql-jdbc cannot be installed"
+fi
+[ "$status" = 0 ] || cat "$work/log" "$work"/jdbc*
 exit "$status"

@@ -58,6 +58,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("server", &["types", "access", "gateway", "mappers", "files", "docs", "rules", "engine", "database"]),
     ("mongo", &["types", "access", "gateway", "log", "script", "docs", "engine"]),
     ("postgres", &["types", "access", "gateway", "database"]),
+    ("flight", &["types", "access", "gateway", "database"]),
     (
         "tidemill",
         &[
@@ -82,6 +83,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "server",
             "mongo",
             "postgres",
+            "flight",
         ],
     ),
 ];
@@ -106,6 +108,7 @@ const LIGHT: &[&str] = &[
     "database",
     "flow",
     "postgres",
+    "flight",
 ];
 const HEAVY: &[&str] = &["datafusion", "deltalake-core", "parquet", "axum"];
 

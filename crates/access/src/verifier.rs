@@ -61,12 +61,16 @@ impl Verifier {
     }
 
     fn with_salt(password: &str, salt: [u8; SALT_BYTES]) -> Self {
-        // clients do the same; what the profile does not allow is used as it is
-        let prepared = stringprep::saslprep(password).unwrap_or(Cow::Borrowed(password));
-        let salted: [u8; 32] =
-            pbkdf2::pbkdf2_hmac_array::<Sha256, 32>(prepared.as_bytes(), &salt, ITERATIONS);
+        let salted = salted(password, &salt, ITERATIONS);
         let stored_key = Sha256::digest(hmac(&salted, b"Client Key")).into();
         Self { salt, iterations: ITERATIONS, stored_key, server_key: hmac(&salted, b"Server Key") }
+    }
+
+    /// Returns whether this is the verifier of a password that a client has sent as it is, which takes some milliseconds.
+    pub fn fits(&self, password: &str) -> bool {
+        let client_key = hmac(&salted(password, &self.salt, self.iterations), b"Client Key");
+        let key: [u8; 32] = Sha256::digest(client_key).into();
+        key.ct_eq(&self.stored_key).into()
     }
 
     /// Returns a verifier that no password fits, the same for the same name and `secret`: the login of an unknown user proceeds
@@ -102,6 +106,12 @@ impl fmt::Debug for Verifier {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Verifier({} iterations)", self.iterations)
     }
+}
+
+fn salted(password: &str, salt: &[u8; SALT_BYTES], iterations: u32) -> [u8; 32] {
+    // clients do the same; what the profile does not allow is used as it is
+    let prepared = stringprep::saslprep(password).unwrap_or(Cow::Borrowed(password));
+    pbkdf2::pbkdf2_hmac_array::<Sha256, 32>(prepared.as_bytes(), salt, iterations)
 }
 
 fn hmac(key: &[u8], message: &[u8]) -> [u8; 32] {
@@ -156,6 +166,8 @@ mod tests {
         assert!(verifier.check(b"messages", &proof(&verifier, "secret", b"messages")).is_some());
         assert!(verifier.check(b"messages", &proof(&verifier, "Secret", b"messages")).is_none());
         assert!(verifier.check(b"others", &proof(&verifier, "secret", b"messages")).is_none());
+        assert!(verifier.fits("secret") && !verifier.fits("Secret") && !verifier.fits(""));
+        assert!(!Verifier::of_unknown_user("ana", &[7; 32]).fits(""));
     }
 
     #[test]

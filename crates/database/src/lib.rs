@@ -1,7 +1,7 @@
 //! Interface between front ends, which speak a protocol, and the database behind them.
 //!
 //! A front end reads a statement from its client and hands it over as a [`QueryRequest`]. It gets Arrow batches, or bytes in a
-//! [`Format`], and sends them on in its own protocol:
+//! [`Format`], and sends them on in its own protocol. Events of clients go the other way, as a [`SendRequest`]:
 //!
 //! ```text
 //! client ── HTTP, Postgres, Flight … ── front end ── Database ── SQL, engine
@@ -9,8 +9,11 @@
 //!
 //! The crate knows neither the language nor its implementation, so front ends build without them.
 
+mod client_session;
 mod format;
 mod statement;
+
+use std::sync::Arc;
 
 use arrow_array::RecordBatch;
 use arrow_schema::{DataType, SchemaRef};
@@ -20,8 +23,13 @@ use futures::stream::BoxStream;
 use tidemill_access::Principal;
 use tidemill_types::{Result, Value};
 
+pub use client_session::{ClientSession, SessionSetting};
 pub use format::Format;
 pub use statement::{StatementInfo, StatementPhase};
+
+/// Key in the metadata of a column: name of its type in PostgreSQL, where Arrow's type does not tell it, such as `name`, `oid` and
+/// `int2vector`. Columns of PostgreSQL's catalogs have it.
+pub const PG_TYPE: &str = "tidemill.pg_type";
 
 /// A statement of a client.
 #[derive(Debug, Clone)]
@@ -30,23 +38,37 @@ pub struct QueryRequest {
     pub text: String,
     /// Values of `$1`, `$2`, … in the text.
     pub parameters: Vec<Value<'static>>,
-    /// Sender, as `system.statements` names it: `http`, `postgres`, `program`, `rules`.
+    /// Sender, as `system.statements` names it: `http`, `postgres`, `flight`, `program`, `rules`.
     pub origin: &'static str,
     /// Caller. The statement reads tables that the caller may read; others do not exist for it.
     pub principal: Principal,
     /// Treatment of fields and collections that do not exist.
     pub missing: MissingFields,
+    /// State of the client's session, for statements that ask for it; `None` where there is no session.
+    pub session: Option<Arc<ClientSession>>,
 }
 
 impl QueryRequest {
     /// Creates a request without parameters, in which everything that it names has to exist.
     pub fn new(text: impl Into<String>, origin: &'static str, principal: Principal) -> Self {
-        Self { text: text.into(), parameters: Vec::new(), origin, principal, missing: MissingFields::Refused }
+        Self {
+            text: text.into(),
+            parameters: Vec::new(),
+            origin,
+            principal,
+            missing: MissingFields::Refused,
+            session: None,
+        }
     }
 
     /// Returns the request with values for its parameters.
     pub fn with_parameters(self, parameters: Vec<Value<'static>>) -> Self {
         Self { parameters, ..self }
+    }
+
+    /// Returns the request with the state of the client's session.
+    pub fn with_session(self, session: Option<Arc<ClientSession>>) -> Self {
+        Self { session, ..self }
     }
 
     /// Returns the request with another treatment of what does not exist.
@@ -99,6 +121,37 @@ pub struct EncodedReply {
     pub pieces: BoxStream<'static, Result<Bytes>>,
 }
 
+/// Events that a client sends.
+#[derive(Debug, Clone)]
+pub struct SendRequest {
+    /// Name of the stream.
+    pub stream: String,
+    /// Arrow IPC stream: a schema, then batches whose columns are fields of the stream. The bytes are as the client has sent them.
+    pub events: Bytes,
+    /// Sender, as `system.rejected` names it.
+    pub origin: &'static str,
+    /// Caller, who needs the right to write the stream.
+    pub principal: Principal,
+}
+
+/// Acknowledgement of events: those that were accepted are as durable as the engine's setting says.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct SendReceipt {
+    /// Number of events that were accepted.
+    pub accepted: u64,
+    /// Rows that were not. They are in `system.rejected` as well.
+    pub rejected: Vec<RejectedEvent>,
+}
+
+/// A row that was refused.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RejectedEvent {
+    /// Place among the rows that were sent, from 0.
+    pub row: u64,
+    /// Reason: the value that was expected, and the one that was found.
+    pub reason: String,
+}
+
 /// The database that front ends serve. Every result includes everything that was acknowledged before the request.
 ///
 /// Bounds: the implementation limits memory and time of a statement; a front end may limit the time further.
@@ -119,6 +172,12 @@ pub trait Database: Send + Sync + 'static {
     ///
     /// Errors: those in its text.
     fn describe(&self, request: QueryRequest) -> BoxFuture<'static, Result<Description>>;
+
+    /// Sends events to a stream, and returns when those that fit are as durable as the engine's setting says.
+    ///
+    /// Errors: `Forbidden` for a caller who may not write the stream; `NotFound` for a stream that there is not; `Invalid` for bytes that
+    /// are not such a stream, and for columns that do not fit; `LimitReached` and `Unavailable` when the events are not accepted now.
+    fn send(&self, request: SendRequest) -> BoxFuture<'static, Result<SendReceipt>>;
 
     /// Returns the statements that run and the last that have ended, by number: an administrator sees those of all callers,
     /// others their own. Does not wait.

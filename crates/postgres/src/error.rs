@@ -40,7 +40,8 @@ pub(crate) mod code {
 
 /// Phrases in messages of the database that tell the cause of an error of kind `Invalid` or `NotFound`, and its code. The first
 /// that fits counts.
-const CAUSES: [(&str, &str); 21] = [
+const CAUSES: [(&str, &str); 22] = [
+    ("more than one row returned by a subquery", "21000"),
     ("is not supported", code::NOT_SUPPORTED),
     ("not supported:", code::NOT_SUPPORTED),
     ("there is no column", "42703"),
@@ -172,7 +173,8 @@ fn state(kind: ErrorKind, message: &str) -> &'static str {
             Some("column" | "field") => "42703",
             Some("catalog") => code::NO_DATABASE,
             Some("schema") => "3F000",
-            _ if message.starts_with("no statement") => "42704",
+            Some("type" | "role") => "42704",
+            _ if message.starts_with("no statement") || message.starts_with("no setting") => "42704",
             _ => "42P01",
         },
         ErrorKind::Invalid => cause().unwrap_or("42000"),

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use tidemill_access::{Access, Principal};
+use tidemill_database::{ClientSession, QueryRequest};
 
 use crate::cancel::CancelKey;
 use crate::command::Command;
@@ -12,6 +13,7 @@ use crate::options::PostgresOptions;
 use crate::output::TransactionStatus;
 use crate::portal::Portal;
 use crate::settings::Settings;
+use crate::shared::PROTOCOL;
 use crate::statement::Prepared;
 
 /// Maximum savepoints of a transaction.
@@ -108,6 +110,16 @@ impl Session {
                 bytes: options.session_memory_max,
             },
         }
+    }
+
+    /// Returns the request for a statement of the session. One that may ask for the state of the session gets it.
+    pub fn request(&self, text: &str) -> QueryRequest {
+        const WORDS: [&str; 4] = ["pg_", "current_setting", "set_config", "version"];
+        let lower = text.to_ascii_lowercase();
+        let state = WORDS.iter().any(|word| lower.contains(word)).then(|| {
+            Arc::new(ClientSession { process: self.key.process, settings: self.settings.of_session() })
+        });
+        QueryRequest::new(text, PROTOCOL, self.principal.clone()).with_session(state)
     }
 
     /// Gives the client its present rights, which may have changed since its last statement.

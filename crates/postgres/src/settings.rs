@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::tz::{Offset, TimeZone};
+use tidemill_database::SessionSetting;
 
 use crate::error::{PgError, Result, code};
 
@@ -55,7 +56,7 @@ pub(crate) const IDLE_TRANSACTION_TIMEOUT: &str = "idle_in_transaction_session_t
 const ISOLATION_LEVELS: &[&str] = &["read committed", "read uncommitted"];
 
 /// All known settings, by name.
-const KNOWN: [Known; 37] = [
+const KNOWN: [Known; 38] = [
     reported("application_name", "", Rule::Any),
     known("bytea_output", "hex", Rule::OneOf(&["hex"])),
     reported("client_encoding", "UTF8", Rule::Encoding),
@@ -77,10 +78,11 @@ const KNOWN: [Known; 37] = [
     known("lc_monetary", "C", Rule::Any),
     known("lock_timeout", "0", Rule::Milliseconds),
     known("max_identifier_length", "63", Rule::Constant),
+    known("max_index_keys", "32", Rule::Constant),
     known("max_parallel_workers_per_gather", "0", Rule::Number),
     known("row_security", "on", Rule::Switch),
     reported("scram_iterations", "15000", Rule::Constant),
-    reported("search_path", "\"$user\", public", Rule::Any),
+    reported("search_path", "events, docs, system", Rule::Any),
     reported("server_encoding", "UTF8", Rule::Constant),
     reported("server_version", SERVER_VERSION, Rule::Constant),
     known("server_version_num", "150000", Rule::Constant),
@@ -156,6 +158,15 @@ impl Settings {
         });
         let others = self.values.iter().filter(|(name, _)| find(name).is_none());
         known.chain(others.map(|(name, value)| (name.clone(), value.clone()))).collect()
+    }
+
+    /// Returns all known settings with their values and defaults, as statements ask for them.
+    pub fn of_session(&self) -> Vec<SessionSetting> {
+        let settings = self.all().into_iter().map(|(name, value)| {
+            let default = find(&name).map(|known| known.default.to_owned());
+            SessionSetting { name, value, default }
+        });
+        settings.collect()
     }
 
     /// Returns the values that clients get.

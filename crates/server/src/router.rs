@@ -8,6 +8,7 @@ use axum::http::uri::PathAndQuery;
 use axum::http::{HeaderValue, Method, StatusCode, Uri, header};
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
+use axum::routing::any;
 use tidemill_types::{Error, ErrorKind};
 use tower_http::catch_panic::CatchPanicLayer;
 use utoipa::Modify;
@@ -19,6 +20,7 @@ use utoipa_axum::routes;
 use crate::app::AppState;
 use crate::description::{ApiDescription, SUGGEST_PATH_BYTES_MAX};
 use crate::error::ApiError;
+use crate::grpc::GrpcService;
 use crate::guard::{auth, concurrency, host, observe, permissions};
 use crate::routes::{
     backup, cluster, documents, events, find, line_protocol, rules, set_aside, siddhi, sinks, sql,
@@ -141,6 +143,23 @@ pub(crate) fn router(app: Arc<AppState>) -> Router {
         .layer(from_fn(line_protocol::errors::own_form))
         .layer(from_fn_with_state(app.clone(), observe::observe))
         .with_state(app)
+}
+
+/// Creates the router of calls of gRPC, which have other errors and callers than the routes.
+pub(crate) fn grpc_router(app: Arc<AppState>, service: Arc<dyn GrpcService>) -> Router {
+    let panicking = app.clone();
+    let mut router = Router::new();
+    for path in service.paths() {
+        let service = service.clone();
+        let answer = move |request: Request| service.answer(request);
+        router = router.route(path, any(answer));
+    }
+    router
+        .layer(from_fn_with_state(app.clone(), host::check))
+        .layer(CatchPanicLayer::custom(move |payload: Box<dyn std::any::Any + Send>| {
+            panicking.panicked(&*payload).into_response()
+        }))
+        .layer(from_fn_with_state(app, observe::observe))
 }
 
 /// Conventional health paths that probes use, and their routes.

@@ -1,41 +1,30 @@
 //! HTTP as a protocol of the gateway, and a server with one listener.
 
 use std::net::SocketAddr;
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::body::Body;
-use axum::extract::ConnectInfo;
 use futures::future::BoxFuture;
-use hyper::body::Incoming;
-use hyper::server::conn::http1;
-use hyper_util::rt::{TokioIo, TokioTimer};
 use tidemill_database::Database;
 use tidemill_gateway::{Connection, FrontEnd, Gateway, ListenOptions, Listener, Metrics};
 use tidemill_types::Result;
-use tower::ServiceExt;
 
-use crate::Engine;
 use crate::app::AppState;
-use crate::guard::host::ListenerAddress;
+use crate::grpc::GrpcService;
 use crate::metrics::PROTOCOL;
 use crate::options::ServerOptions;
-use crate::reply_body::ReplyBody;
-use crate::router::{describe, resolve_alias, router};
+use crate::router::{describe, grpc_router, router};
+use crate::{Engine, connection};
 
 /// Area of the problems of users and tokens.
 const ACCESS_AREA: &str = "users and tokens";
-/// Time limit for a request's head to arrive, and for an idle connection.
-const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
-/// Maximum bytes of a request's head.
-const HEAD_BYTES_MAX: usize = 64 << 10;
 
 /// HTTP over an engine and a database. Its listeners share all limits but that of connections.
 pub struct HttpFrontEnd {
     app: Arc<AppState>,
     router: Router,
+    grpc: Option<Arc<dyn GrpcService>>,
 }
 
 impl HttpFrontEnd {
@@ -54,7 +43,13 @@ impl HttpFrontEnd {
         }
         let app = Arc::new(AppState::new(engine, database, options, describe(), metrics));
         let router = router(app.clone());
-        Ok(Self { app, router })
+        Ok(Self { app, router, grpc: None })
+    }
+
+    /// Serves calls of gRPC on the same connections, if they speak HTTP/2.
+    pub fn with_grpc(self, service: Arc<dyn GrpcService>) -> Self {
+        let router = self.router.merge(grpc_router(self.app.clone(), service.clone()));
+        Self { router, grpc: Some(service), ..self }
     }
 }
 
@@ -68,51 +63,24 @@ impl FrontEnd for HttpFrontEnd {
     }
 
     fn alpn(&self) -> &'static [&'static [u8]] {
-        &[b"http/1.1"]
+        &[b"h2", b"http/1.1"]
     }
 
     fn serve(self: Arc<Self>, connection: Connection) -> BoxFuture<'static, ()> {
-        Box::pin(async move {
-            let Connection { socket, peer, listener, handle, .. } = connection;
-            let requests = handle.clone();
-            let service = hyper::service::service_fn(move |request: hyper::Request<Incoming>| {
-                let active = requests.begin();
-                let mut request = request.map(Body::new);
-                resolve_alias(&mut request);
-                request.extensions_mut().insert(ConnectInfo(peer));
-                request.extensions_mut().insert(ListenerAddress(listener));
-                request.extensions_mut().insert(requests.clone());
-                let reply = self.router.clone().oneshot(request);
-                async move {
-                    let Some(active) = active else {
-                        return Err(std::io::Error::other("the connection was closed to make room"));
-                    };
-                    let Ok(reply) = reply.await;
-                    Ok(reply.map(|body| ReplyBody::new(body, active)))
-                }
-            });
-            let served = http1::Builder::new()
-                .timer(TokioTimer::new())
-                .header_read_timeout(HEAD_TIMEOUT)
-                .max_buf_size(HEAD_BYTES_MAX)
-                .serve_connection(TokioIo::new(socket), service);
-            let mut served = pin!(served);
-            let mut ended = tokio::select! {
-                ended = served.as_mut() => Some(ended),
-                () = handle.draining() => None,
-            };
-            if ended.is_none() {
-                served.as_mut().graceful_shutdown();
-                ended = Some(served.await);
-            }
-            if let Some(Err(error)) = ended {
-                tracing::debug!(%peer, %error, "a connection ended with an error");
-            }
-        })
+        Box::pin(connection::serve(connection, self.router.clone()))
+    }
+
+    fn tick(&self) {
+        if let Some(grpc) = &self.grpc {
+            grpc.tick();
+        }
     }
 
     fn drain(&self) {
         self.app.stop();
+        if let Some(grpc) = &self.grpc {
+            grpc.drain();
+        }
     }
 }
 

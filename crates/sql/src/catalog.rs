@@ -6,7 +6,10 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use datafusion::catalog::{CatalogProvider, CatalogProviderList, SchemaProvider, TableProvider};
+use datafusion::catalog::information_schema::InformationSchemaProvider;
+use datafusion::catalog::{
+    CatalogProvider, CatalogProviderList, SchemaProvider, TableFunction, TableProvider,
+};
 use datafusion::datasource::{MemTable, TableType};
 use datafusion::error::{DataFusionError, Result as PlanResult};
 use parking_lot::Mutex;
@@ -19,15 +22,14 @@ use crate::error::to_datafusion;
 use crate::events::{EventsTable, OpenFiles, ScanContext, ScanReports};
 use crate::hot::{HotAccess, HotSource};
 use crate::names::unknown_column;
+use crate::pg_catalog::{CatalogSchema, INFORMATION_SCHEMA, Objects, PG_CATALOG};
 use crate::schema_name::SchemaName;
 use crate::tables::{SystemTable, Tables};
 
-/// Name of the only catalog.
-pub(crate) const CATALOG: &str = "tidemill";
+pub(crate) use crate::schema_name::CATALOG;
+
 /// Schema of unqualified names. It has no tables of its own; lookups search the other schemas.
 pub(crate) const DEFAULT_SCHEMA: &str = "public";
-/// Schema that DataFusion itself provides.
-pub(crate) const INFORMATION_SCHEMA: &str = "information_schema";
 
 /// Tables that one query has referenced so far, each with one snapshot.
 pub(crate) struct QuerySnapshots {
@@ -164,7 +166,7 @@ impl QuerySnapshots {
         }
         let Some(schema) = SchemaName::parse(schema) else {
             let known = SchemaName::ALL.map(SchemaName::name);
-            let known = known.into_iter().chain([INFORMATION_SCHEMA]);
+            let known = known.into_iter().chain([INFORMATION_SCHEMA, PG_CATALOG]);
             return Err(Error::not_found(format!(
                 "there is no schema `{schema}`{}",
                 did_you_mean(schema, known)
@@ -397,8 +399,14 @@ impl fmt::Debug for QuerySnapshots {
 }
 
 /// DataFusion's view of [`QuerySnapshots`]: the catalog list and its only catalog.
-#[derive(Debug)]
-pub(crate) struct QueryCatalog(pub Arc<QuerySnapshots>);
+#[derive(Debug, Clone)]
+pub(crate) struct QueryCatalog {
+    pub snapshots: Arc<QuerySnapshots>,
+    /// Objects of PostgreSQL's catalogs.
+    pub objects: Arc<Objects>,
+    /// Functions that are tables, which `SHOW FUNCTIONS` lists as well.
+    pub table_functions: HashMap<String, Arc<TableFunction>>,
+}
 
 impl CatalogProviderList for QueryCatalog {
     fn register_catalog(&self, _: String, _: Arc<dyn CatalogProvider>) -> Option<Arc<dyn CatalogProvider>> {
@@ -410,7 +418,7 @@ impl CatalogProviderList for QueryCatalog {
     }
 
     fn catalog(&self, name: &str) -> Option<Arc<dyn CatalogProvider>> {
-        (name == CATALOG).then(|| Arc::new(Self(self.0.clone())) as _)
+        (name == CATALOG).then(|| Arc::new(self.clone()) as _)
     }
 }
 
@@ -420,8 +428,26 @@ impl CatalogProvider for QueryCatalog {
     }
 
     fn schema(&self, name: &str) -> Option<Arc<dyn SchemaProvider>> {
+        if let Some(catalogs) = self.catalogs(name) {
+            return Some(Arc::new(catalogs));
+        }
         let known = name == DEFAULT_SCHEMA || SchemaName::parse(name).is_some();
-        known.then(|| Arc::new(QuerySchema { name: name.to_owned(), snapshots: self.0.clone() }) as _)
+        known.then(|| {
+            let catalogs = self.catalogs(PG_CATALOG).filter(|_| name == DEFAULT_SCHEMA);
+            Arc::new(QuerySchema { name: name.to_owned(), snapshots: self.snapshots.clone(), catalogs }) as _
+        })
+    }
+}
+
+impl QueryCatalog {
+    /// Returns a schema of PostgreSQL's catalogs.
+    fn catalogs(&self, name: &str) -> Option<CatalogSchema> {
+        let name = [PG_CATALOG, INFORMATION_SCHEMA].into_iter().find(|known| *known == name)?;
+        let others = (name == INFORMATION_SCHEMA).then(|| {
+            let own = InformationSchemaProvider::new(Arc::new(self.clone()));
+            Arc::new(own.with_table_functions(self.table_functions.clone())) as Arc<dyn SchemaProvider>
+        });
+        Some(CatalogSchema { name, objects: self.objects.clone(), others })
     }
 }
 
@@ -429,6 +455,8 @@ impl CatalogProvider for QueryCatalog {
 struct QuerySchema {
     name: String,
     snapshots: Arc<QuerySnapshots>,
+    /// PostgreSQL's catalogs, whose names need no schema.
+    catalogs: Option<CatalogSchema>,
 }
 
 #[async_trait]
@@ -438,6 +466,9 @@ impl SchemaProvider for QuerySchema {
     }
 
     async fn table(&self, name: &str) -> PlanResult<Option<Arc<dyn TableProvider>>> {
+        if let Some(catalog) = self.catalogs.as_ref().and_then(|catalogs| catalogs.catalog(name)) {
+            return Ok(Some(catalog));
+        }
         // names were checked before planning, so a name not found here is a table function
         let Ok(found) = self.snapshots.locate(&self.name, name) else { return Ok(None) };
         self.snapshots.note(&self.name, name, &found);

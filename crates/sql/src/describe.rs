@@ -10,8 +10,8 @@ use datafusion::logical_expr::{
     ColumnarValue, Expr, LogicalPlan, LogicalPlanBuilder, ScalarUDF, TableScan, Volatility, create_udf, lit,
 };
 
-use crate::catalog::INFORMATION_SCHEMA;
 use crate::error::in_words;
+use crate::pg_catalog::INFORMATION_SCHEMA;
 
 /// Column of types in the tables of `information_schema`.
 const DATA_TYPE: &str = "data_type";

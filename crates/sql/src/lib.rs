@@ -37,6 +37,7 @@ pub mod output;
 mod parameters;
 mod parse;
 mod partial_sorts;
+mod pg_catalog;
 mod plan_cache;
 mod planning;
 mod prepared;

@@ -17,8 +17,9 @@ use datafusion::logical_expr::sqlparser::tokenizer::Location;
 use datafusion::sql::parser::Statement;
 use tidemill_types::{Error, Result};
 
-use crate::catalog::{CATALOG, DEFAULT_SCHEMA, INFORMATION_SCHEMA, QuerySnapshots};
+use crate::catalog::{CATALOG, DEFAULT_SCHEMA, QuerySnapshots};
 use crate::error::{from_datafusion, place, span_of};
+use crate::pg_catalog::{self, INFORMATION_SCHEMA, PG_CATALOG};
 use crate::schema_name::SchemaName;
 
 /// Name of the function whose argument names a table.
@@ -110,7 +111,10 @@ fn check_table(
         )));
     }
     let schema = reference.schema().unwrap_or(DEFAULT_SCHEMA);
-    if schema == INFORMATION_SCHEMA {
+    if schema == INFORMATION_SCHEMA || schema == PG_CATALOG {
+        return pg_catalog::check(schema, reference.table()).map(|()| None);
+    }
+    if reference.schema().is_none() && pg_catalog::is_catalog(reference.table()) {
         return Ok(None);
     }
     snapshots.locate(schema, reference.table()).map(Some)
@@ -243,21 +247,22 @@ impl VisitorMut for IdentifierFix<'_> {
 const NAME_CHARS_MAX: usize = 64;
 
 /// Names result columns that are expressions by their text: `count(*)`, `distance / 2`. DataFusion would name
-/// them `count(Int64(1))` and reject duplicates.
-pub(crate) fn name_columns(statement: &mut Statement) {
-    let Statement::Statement(ast) = statement else { return };
-    let Ast::Query(query) = ast.as_mut() else { return };
+/// them `count(Int64(1))` and reject duplicates. Returns the numbers of the columns that it has named.
+pub(crate) fn name_columns(statement: &mut Statement) -> Vec<usize> {
+    let Statement::Statement(ast) = statement else { return vec![] };
+    let Ast::Query(query) = ast.as_mut() else { return vec![] };
     let mut body = query.body.as_mut();
     let select = loop {
         body = match body {
             SetExpr::Select(select) => break select,
             SetExpr::SetOperation { left, .. } => left,
             SetExpr::Query(inner) => inner.body.as_mut(),
-            _ => return,
+            _ => return vec![],
         };
     };
     let mut taken = HashSet::new();
-    for item in &mut select.projection {
+    let mut named = vec![];
+    for (at, item) in select.projection.iter_mut().enumerate() {
         let SelectItem::UnnamedExpr(expr) = item else { continue };
         if matches!(expr, Expr::Identifier(_) | Expr::CompoundIdentifier(_)) || makes_columns(expr) {
             continue;
@@ -271,7 +276,9 @@ pub(crate) fn name_columns(statement: &mut Statement) {
         // dropping
         let expr = std::mem::replace(expr, Expr::Identifier(Ident::new("")));
         *item = SelectItem::ExprWithAlias { expr, alias: Ident::with_quote('"', name) };
+        named.push(at);
     }
+    named
 }
 
 /// Returns whether the expression expands to several columns, so that one name cannot fit.

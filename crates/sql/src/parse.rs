@@ -11,14 +11,15 @@ use tidemill_types::{Error, Result};
 
 use crate::dialect::TidemillDialect;
 use crate::error::{from_datafusion, place};
-use crate::{asof, names, stack, tree};
+use crate::pg_catalog::Mentions;
+use crate::{asof, names, pg_catalog, stack, tree};
 
-/// Parses `text` into one read-only statement.
+/// Parses `text` into one read-only statement. Returns it with the parts of the catalogs that it names.
 ///
 /// Errors: `LimitReached` for text longer than `bytes_max`; `Invalid` with line and column for text that is
 /// not SQL; `Invalid` with an alternative for statements that write, for more than one statement, and for one
 /// that is nested too deeply or too large ([`tree::bound`]).
-pub(crate) fn parse(state: &SessionState, text: &str, bytes_max: usize) -> Result<Statement> {
+pub(crate) fn parse(state: &SessionState, text: &str, bytes_max: usize) -> Result<(Statement, Mentions)> {
     if text.len() > bytes_max {
         return Err(Error::limit(format!(
             "the query is {} bytes long, the limit is {bytes_max} (`sql.text_bytes_max`)",
@@ -31,10 +32,11 @@ pub(crate) fn parse(state: &SessionState, text: &str, bytes_max: usize) -> Resul
     stack::parsing(text, || {
         let mut statement = one_statement(state, text)?;
         // before `bound` rewrites expressions, because columns are named by their original text
-        names::name_columns(&mut statement);
+        let named = names::name_columns(&mut statement);
         tree::bound(&mut statement, text)?;
         check_read_only(&statement)?;
-        Ok(statement)
+        let mentions = pg_catalog::rewrite(&mut statement, text, &named)?;
+        Ok((statement, mentions))
     })?
 }
 

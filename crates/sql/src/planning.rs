@@ -9,6 +9,7 @@ use datafusion::optimizer::AnalyzerRule;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{ExecutionPlan, SendableRecordBatchStream, execute_stream};
 use datafusion::prelude::SQLOptions;
+use datafusion::sql::parser::Statement;
 use futures::StreamExt;
 use tidemill_access::{Action, Principal, Resource};
 use tidemill_types::{Error, Result};
@@ -26,6 +27,7 @@ use crate::hot::{Bindings, HotAccess, HotScan, HotScanExec, TabletReader};
 use crate::interrupt::{interruptible, starts_tasks};
 use crate::logical_query::LogicalQuery;
 use crate::parameters::ParameterTypes;
+use crate::pg_catalog::{self, Objects};
 use crate::query::QueryRequest;
 use crate::reusable_plan::{self, ReusablePlan, Snapshots};
 use crate::schema_name::SchemaName;
@@ -162,8 +164,7 @@ impl Shared {
         hot: Option<HotAccess>,
     ) -> Result<PlannedQuery> {
         let (text, missing) = (request.text.as_ref(), request.missing);
-        let LogicalQuery { mut state, plan, files, snapshots } =
-            self.plan_alone(text, missing, &request.principal, hot).await?;
+        let LogicalQuery { mut state, plan, files, snapshots } = self.plan_alone(request, hot).await?;
         let plan = ParameterTypes::of(&plan)?.bind(plan, &request.parameters)?;
         let failed = |e| from_datafusion(&e, Some(text));
         if matches!(plan, LogicalPlan::Explain(_) | LogicalPlan::Analyze(_)) {
@@ -240,25 +241,39 @@ impl Shared {
         Ok(is_plain.then_some((physical, files)))
     }
 
-    /// Plans `text` against new snapshots of the tables that the caller may read.
-    pub async fn plan_alone(
-        &self,
-        text: &str,
-        missing: MissingFields,
-        principal: &Principal,
-        hot: Option<HotAccess>,
-    ) -> Result<LogicalQuery> {
+    /// Plans a statement against new snapshots of the tables that the caller may read.
+    pub async fn plan_alone(&self, request: &QueryRequest, hot: Option<HotAccess>) -> Result<LogicalQuery> {
+        let QueryRequest { text, missing, principal, .. } = request;
+        let (statement, mentions) = parse::parse(&self.state, text, self.options.text_bytes_max)?;
         let tables = self.tables_of(principal);
         let files = Arc::new(OpenFiles::new(tables.tablet_keys()));
-        let snapshots = QuerySnapshots::new(tables.clone(), files.clone(), missing, hot);
+        let snapshots = QuerySnapshots::new(tables.clone(), files.clone(), *missing, hot);
         let mut state = self.state.clone();
-        state.register_catalog_list(Arc::new(QueryCatalog(snapshots.clone())));
+        let objects = Objects::new(
+            tables.clone(),
+            self.tables.clone(),
+            principal.clone(),
+            request.session.clone(),
+            self.statements.clone(),
+            self.functions.clone(),
+        );
+        if mentions.any() {
+            pg_catalog::register(&mut state, &objects).map_err(|e| from_datafusion(&e, None))?;
+        }
+        if mentions.relations {
+            // few rows, for which more threads take longer to start than they save
+            state.config_mut().options_mut().execution.target_partitions = 1;
+        }
         state.register_udtf(AGGREGATION, Arc::new(AggregationFunction(tables)));
         state.register_udtf(names::LATEST, Arc::new(LatestFunction(snapshots.clone())));
         state.register_udtf(AS_OF, Arc::new(AsOfFunction(snapshots.clone())));
         state.register_udtf(VERSIONS, Arc::new(VersionsFunction(snapshots.clone())));
+        let table_functions = state.table_functions().clone();
+        let catalog = QueryCatalog { snapshots: snapshots.clone(), objects, table_functions };
+        state.register_catalog_list(Arc::new(catalog));
         state.mark_start_execution();
-        let plan = self.plan(&state, &snapshots, text).await.map_err(|e| with_hint(e, principal))?;
+        let plan = self.plan(&state, &snapshots, statement, text).await;
+        let plan = plan.map_err(|e| with_hint(e, principal))?;
         Ok(LogicalQuery { state, plan, files, snapshots })
     }
 
@@ -266,7 +281,11 @@ impl Shared {
     ///
     /// Errors: those of the query of its condition; `Forbidden` if the caller may not write the stream.
     pub async fn plan_change(&self, change: &Change, principal: &Principal) -> Result<(String, RowRewriter)> {
-        let planned = self.plan_alone(&change.query, MissingFields::Refused, principal, None).await;
+        let request = QueryRequest {
+            principal: principal.clone(),
+            ..QueryRequest::new(&change.query, MissingFields::Refused)
+        };
+        let planned = self.plan_alone(&request, None).await;
         let mut query = planned.map_err(|e| e.context(format!("as the query `{}`", change.query)))?;
         // its expressions are evaluated by themselves, without the other rules
         query.plan = MicrosecondTimes
@@ -292,9 +311,9 @@ impl Shared {
         &self,
         state: &SessionState,
         snapshots: &QuerySnapshots,
+        mut statement: Statement,
         text: &str,
     ) -> Result<LogicalPlan> {
-        let mut statement = parse::parse(state, text, self.options.text_bytes_max)?;
         snapshots.take_together(&names::check_tables(state, snapshots, &statement, text)?)?;
         tree::make_lists(&mut statement);
         let mut corrections = 0;

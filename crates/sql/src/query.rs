@@ -10,7 +10,7 @@ use arrow::datatypes::{FieldRef, SchemaRef};
 use bytes::Bytes;
 use futures::{FutureExt, Stream, StreamExt};
 use tidemill_access::Principal;
-use tidemill_database::ResultColumn;
+use tidemill_database::{ClientSession, ResultColumn};
 use tidemill_types::{Error, Result, Value};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
@@ -31,6 +31,8 @@ pub(crate) struct QueryRequest {
     pub parameters: Arc<[Value<'static>]>,
     /// The form of the result; `None` for batches.
     pub format: Option<Format>,
+    /// Session of the client.
+    pub session: Option<Arc<ClientSession>>,
 }
 
 impl QueryRequest {
@@ -42,6 +44,7 @@ impl QueryRequest {
             missing,
             parameters: Arc::from([]),
             format: None,
+            session: None,
         }
     }
 
@@ -53,8 +56,8 @@ impl QueryRequest {
 
 impl From<tidemill_database::QueryRequest> for QueryRequest {
     fn from(request: tidemill_database::QueryRequest) -> Self {
-        let tidemill_database::QueryRequest { text, parameters, missing, principal, .. } = request;
-        Self { text: text.into(), principal, missing, parameters: parameters.into(), format: None }
+        let tidemill_database::QueryRequest { text, parameters, missing, principal, session, .. } = request;
+        Self { text: text.into(), principal, missing, parameters: parameters.into(), format: None, session }
     }
 }
 

@@ -14,6 +14,7 @@ use crate::SqlOptions;
 use crate::error::{ended, from_datafusion, too_many_rows};
 use crate::events::OpenFiles;
 use crate::output::{Encoder, Format, batch_bytes, pieces};
+use crate::pg_catalog;
 use crate::query::QueryMessage;
 use crate::work::{self, Work};
 
@@ -29,6 +30,20 @@ async fn send_bytes(messages: &mpsc::Sender<QueryMessage>, bytes: Bytes) -> bool
 pub(crate) fn one_row(row: RecordBatch) -> SendableRecordBatchStream {
     let schema = row.schema();
     Box::pin(RecordBatchStreamAdapter::new(schema, futures::stream::once(async move { Ok(row) })))
+}
+
+/// Returns a result with the names of columns that clients see.
+pub(crate) fn shown(stream: SendableRecordBatchStream) -> SendableRecordBatchStream {
+    let schema = stream.schema();
+    let named = pg_catalog::without_marks(&schema);
+    if Arc::ptr_eq(&schema, &named) {
+        return stream;
+    }
+    let batches = {
+        let named = named.clone();
+        stream.map(move |batch| Ok(RecordBatch::try_new(named.clone(), batch?.columns().to_vec())?))
+    };
+    Box::pin(RecordBatchStreamAdapter::new(named, batches))
 }
 
 /// A query that has started to produce batches.

@@ -1,4 +1,7 @@
-//! Names of the schemas that have tables.
+//! Names of the schemas that have tables, and of their catalog.
+
+/// Name of the only catalog.
+pub(crate) const CATALOG: &str = "tidemill";
 
 /// Schema that has tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

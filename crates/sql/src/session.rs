@@ -23,12 +23,13 @@ use crate::hot::{HotAccess, HotStore};
 use crate::logical_query::LogicalQuery;
 use crate::output::{Encoder, Format};
 use crate::parameters::ParameterTypes;
+use crate::pg_catalog::{self, FunctionKind};
 use crate::plan_cache::PlanCache;
 use crate::prepared::Prepared;
 use crate::query::{
     AbortOnDrop, ClosingFlag, EncodedQuery, QueryMessage, QueryRequest, QueryResult, QueryRows, Watchdog,
 };
-use crate::running::{Forwarded, RunningQuery, one_row};
+use crate::running::{Forwarded, RunningQuery, one_row, shown};
 use crate::session_state::{environment, one_thread, session_state};
 use crate::session_tables::SessionTables;
 use crate::statements::{RunningStatement, Statements, kept_text};
@@ -67,6 +68,8 @@ pub(crate) struct Shared {
     pub widths: TabletWidths,
     pub closing: ClosingFlag,
     pub statements: Arc<Statements>,
+    /// Functions of SQL, for the catalogs.
+    pub functions: Arc<[(String, FunctionKind)]>,
     /// Threads that plan queries and run them.
     pub statement_threads: StatementThreads,
     /// Threads of the tasks that queries start.
@@ -106,6 +109,7 @@ impl Sql {
         let shared = Arc::new(Shared {
             tables,
             hot: HotStore::new(options.hot_bytes),
+            functions: pg_catalog::functions_of(&state).into(),
             plans: PlanCache::new(options.cached_plans),
             options,
             state,
@@ -206,7 +210,8 @@ impl Sql {
     async fn described(&self, request: QueryRequest) -> Result<Description> {
         let description = |_: &Shared, planned: LogicalQuery| {
             let parameters = ParameterTypes::described(&planned.plan)?;
-            Ok(Description { parameters, columns: planned.plan.schema().inner().clone() })
+            let columns = pg_catalog::without_marks(planned.plan.schema().inner());
+            Ok(Description { parameters, columns })
         };
         self.planned(&request, description).await
     }
@@ -224,8 +229,7 @@ impl Sql {
         shared.start_thread(Work::new(statement, shared.places.clone()), {
             let (shared, request) = (shared.clone(), request.clone());
             move |_| async move {
-                let planned =
-                    shared.plan_alone(&request.text, request.missing, &request.principal, None).await;
+                let planned = shared.plan_alone(&request, None).await;
                 // its caller has gone if this fails
                 let _ = planned_in.send(planned.and_then(|planned| then(&shared, planned)));
             }
@@ -445,7 +449,7 @@ impl Shared {
         statement.set_phase(StatementPhase::Planning);
         let running = |stream, files| {
             statement.set_phase(StatementPhase::Running);
-            RunningQuery { stream, files }
+            RunningQuery { stream: shown(stream), files }
         };
         if let Some(change) = Change::parse(text, self.options.text_bytes_max) {
             if !request.parameters.is_empty() {

@@ -80,8 +80,7 @@ pub(crate) fn session_state(options: &SqlOptions, environment: Arc<RuntimeEnv>) 
     let mut config = SessionConfig::new()
         .with_target_partitions(options.target_partitions.max(1))
         .with_default_catalog_and_schema(CATALOG, DEFAULT_SCHEMA)
-        .with_create_default_catalog_and_schema(false)
-        .with_information_schema(true);
+        .with_create_default_catalog_and_schema(false);
     let settings = config.options_mut();
     // names keep their case, so that events.TakeOffEvent needs no quotes; `names` corrects the rest
     settings.sql_parser.enable_ident_normalization = false;

@@ -4,13 +4,17 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt};
-use tidemill_access::Principal;
+use tidemill_access::{Action, Principal, Resource};
 use tidemill_database::{
-    BatchReply, Database, Description, EncodedReply, Format, QueryRequest, StatementInfo,
+    BatchReply, Database, Description, EncodedReply, Format, QueryRequest, RejectedEvent, SendReceipt,
+    SendRequest, StatementInfo,
 };
-use tidemill_engine::Engine;
+use tidemill_engine::{Engine, SendOptions};
+use tidemill_files::events_from_arrow_stream;
 use tidemill_sql::{QueryResult, QueryRows, Sql};
-use tidemill_types::{Error, Result};
+use tidemill_types::{BadRow, DecodedRows, Error, Result, RowOrigin};
+
+use crate::options;
 
 /// SQL over an engine, whose statements see every event that was acknowledged before they started.
 #[derive(Clone)]
@@ -71,6 +75,15 @@ impl Database for EngineDatabase {
         async move { database.sql.describe_request(request).await }.boxed()
     }
 
+    fn send(&self, request: SendRequest) -> BoxFuture<'static, Result<SendReceipt>> {
+        let engine = self.engine.clone();
+        async move {
+            let sent = tokio::task::spawn_blocking(move || send(&engine, request)).await;
+            sent.map_err(|e| Error::internal("sending events was cut short").with_source(e))?
+        }
+        .boxed()
+    }
+
     fn statements(&self, principal: &Principal) -> Vec<StatementInfo> {
         self.sql.statements(principal)
     }
@@ -78,4 +91,26 @@ impl Database for EngineDatabase {
     fn cancel(&self, id: u64, principal: &Principal, by: &str) -> Result<()> {
         self.sql.cancel(id, principal, by)
     }
+}
+
+/// Sends the events of a request. A body that cannot be decoded is in `system.rejected`, as one that comes over HTTP is.
+fn send(engine: &Engine, request: SendRequest) -> Result<SendReceipt> {
+    let SendRequest { stream, events, origin, principal } = request;
+    principal.may(Action::Write, &Resource::stream(&stream))?;
+    let options = SendOptions { origin: origin.to_owned(), ..SendOptions::default() };
+    let bytes_max = options::server(&engine.app().settings.server).body_bytes_max;
+    let send =
+        || match events_from_arrow_stream(events, engine.stream_schema(&stream)?, engine.now(), bytes_max) {
+            Ok(rows) => engine.send_rows(rows, &options),
+            Err(e) => {
+                let bad = BadRow::new(RowOrigin::of_row(0), Some(&stream), &e, b"");
+                engine.send_rows(DecodedRows { rejected: vec![bad], ..DecodedRows::default() }, &options)?;
+                Err(e)
+            }
+        };
+    // hints have the names of all objects
+    let reply =
+        send().map_err(|e| if principal.can_everywhere(Action::Read) { e } else { e.without_hint() })?;
+    let rejected = reply.rejected.into_iter().map(|bad| RejectedEvent { row: bad.row, reason: bad.reason });
+    Ok(SendReceipt { accepted: reply.accepted, rejected: rejected.collect() })
 }

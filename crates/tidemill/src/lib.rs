@@ -42,6 +42,7 @@ pub use tidemill_engine::{
     SinkInfo, StreamInfo, SystemClock, TakeOver, UndeliveredEvent, UndeliveredSelection, Verification,
     backup_stopped, restore, verify_backup, verify_data,
 };
+pub use tidemill_flight as flight;
 pub use tidemill_flow as flow;
 pub use tidemill_gateway as gateway;
 pub use tidemill_mongo as mongo;

@@ -6,7 +6,6 @@ use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
 use arrow_array::{ArrayRef, RecordBatch, StringArray};
 use futures::StreamExt;
-use tidemill_database::QueryRequest;
 use tokio::time::{Instant, sleep_until};
 
 use super::Connection;
@@ -20,7 +19,6 @@ use crate::output;
 use crate::portal::{OpenRows, Portal, PortalRows};
 use crate::session::outside;
 use crate::settings::STATEMENT_TIMEOUT;
-use crate::shared::PROTOCOL;
 use crate::statement::Prepared;
 use crate::values::column::Column;
 use crate::wire::OUTPUT_BYTES;
@@ -192,8 +190,7 @@ impl Connection {
     /// Starts the query of a portal.
     async fn open(&self, portal: &Portal) -> Result<PortalRows> {
         let Prepared { text, columns, .. } = &*portal.statement;
-        let request = QueryRequest::new(text.as_str(), PROTOCOL, self.session.principal.clone())
-            .with_parameters(portal.values.clone());
+        let request = self.session.request(text).with_parameters(portal.values.clone());
         let reply = tokio::select! {
             reply = self.shared.database.query(request) => {
                 reply.map_err(|error| PgError::of_database(&error, text))?
@@ -306,7 +303,7 @@ impl Connection {
 
     /// Deletes or changes events. Returns how many.
     async fn change(&self, text: &str) -> Result<i64> {
-        let request = QueryRequest::new(text, PROTOCOL, self.session.principal.clone());
+        let request = self.session.request(text);
         let failed = |error| PgError::of_database(&error, text);
         let mut reply = self.shared.database.query(request).await.map_err(failed)?;
         let mut count = 0;

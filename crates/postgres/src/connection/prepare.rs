@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use tidemill_database::QueryRequest;
 use tidemill_types::Value;
 
 use super::Connection;
@@ -10,7 +9,6 @@ use crate::command::{Argument, Command, UNLOCK_ALL};
 use crate::error::{PgError, Result};
 use crate::lexer::{self, TokenKind};
 use crate::portal::Portal;
-use crate::shared::PROTOCOL;
 use crate::statement::Prepared;
 use crate::values::column::Column;
 use crate::values::parameters;
@@ -77,7 +75,7 @@ impl Connection {
         command: Command,
         types: Vec<Option<ParameterType>>,
     ) -> Result<Prepared> {
-        let request = QueryRequest::new(text, PROTOCOL, self.session.principal.clone());
+        let request = self.session.request(text);
         let described = self.interruptible(async {
             tokio::select! {
                 described = self.shared.database.describe(request) => {

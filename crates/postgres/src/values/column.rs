@@ -24,7 +24,7 @@ impl Column {
     }
 
     pub fn new(field: &Field) -> Self {
-        let ty = PgType::of(field.data_type());
+        let ty = PgType::of_field(field);
         let modifier = match field.data_type() {
             DataType::Decimal32(precision, scale)
             | DataType::Decimal64(precision, scale)

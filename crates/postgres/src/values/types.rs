@@ -1,6 +1,9 @@
 //! Types of PostgreSQL, and those of Arrow's columns among them.
 
-use arrow_schema::{DataType, IntervalUnit};
+use arrow_schema::{DataType, Field, IntervalUnit};
+use tidemill_database::PG_TYPE;
+
+use super::catalog_type::CatalogType;
 
 /// Type of a column or a parameter, as clients know it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -8,6 +11,8 @@ pub(crate) enum PgType {
     Scalar(Scalar),
     /// List with one dimension.
     Array(Scalar),
+    /// Type of a column of PostgreSQL's catalogs.
+    Catalog(CatalogType),
 }
 
 /// Type that is not a list.
@@ -106,6 +111,13 @@ impl Scalar {
 impl PgType {
     pub const TEXT: Self = Self::Scalar(Scalar::Text);
 
+    /// Returns the type of a column, which may name one of the catalogs' types.
+    pub fn of_field(field: &Field) -> Self {
+        let named = field.metadata().get(PG_TYPE).and_then(|name| CatalogType::of_name(name));
+        let own = Self::of(field.data_type());
+        named.filter(|named| named.base() == own).map_or(own, Self::Catalog)
+    }
+
     /// Returns the type of a column of Arrow's type.
     pub fn of(ty: &DataType) -> Self {
         match ty {
@@ -126,6 +138,7 @@ impl PgType {
         match self {
             Self::Scalar(scalar) => scalar.oid(),
             Self::Array(item) => item.row().2,
+            Self::Catalog(ty) => ty.oid(),
         }
     }
 
@@ -134,6 +147,7 @@ impl PgType {
         match self {
             Self::Scalar(scalar) => scalar.row().3,
             Self::Array(_) => -1,
+            Self::Catalog(ty) => ty.bytes(),
         }
     }
 
@@ -142,6 +156,7 @@ impl PgType {
         match self {
             Self::Scalar(scalar) => scalar.name().to_owned(),
             Self::Array(item) => format!("{}[]", item.name()),
+            Self::Catalog(ty) => ty.name().to_owned(),
         }
     }
 }

@@ -19,7 +19,8 @@ use futures::future::BoxFuture;
 use futures::stream::{self, StreamExt};
 use tidemill_access::Principal;
 use tidemill_database::{
-    BatchReply, Database, Description, EncodedReply, Format, QueryRequest, StatementInfo,
+    BatchReply, Database, Description, EncodedReply, Format, QueryRequest, SendReceipt, SendRequest,
+    StatementInfo,
 };
 use tidemill_gateway::{Gateway, ListenOptions, Listener, Metrics, TlsFiles};
 use tidemill_postgres::{PostgresFrontEnd, PostgresOptions};
@@ -217,6 +218,10 @@ impl Database for FixedDatabase {
             let parameters = words.filter(|_| is_echo).map(parameter_type).collect();
             Ok(Description { parameters, columns })
         })
+    }
+
+    fn send(&self, _: SendRequest) -> BoxFuture<'static, Result<SendReceipt>> {
+        Box::pin(async { Err(Error::invalid("the wire sends no events")) })
     }
 
     fn statements(&self, _: &Principal) -> Vec<StatementInfo> {

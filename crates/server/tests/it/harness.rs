@@ -14,8 +14,8 @@ use serde_json::Value as Json;
 use tempfile::TempDir;
 use tidemill_access::{Access, AccessFile, Grant, Principal};
 use tidemill_database::{
-    BatchReply, Database, Description, EncodedReply, Format, QueryRequest, ResultColumn, StatementInfo,
-    StatementPhase,
+    BatchReply, Database, Description, EncodedReply, Format, QueryRequest, ResultColumn, SendReceipt,
+    SendRequest, StatementInfo, StatementPhase,
 };
 use tidemill_engine::{Analytics, App, Engine};
 use tidemill_server::{Server, ServerOptions, Token, serve};
@@ -363,6 +363,10 @@ impl Database for ScriptedSql {
             let columns = vec![ResultColumn { name: "n°".to_owned(), type_name: "bigint".to_owned() }];
             Ok(EncodedReply { columns, pieces })
         })
+    }
+
+    fn send(&self, _: SendRequest) -> BoxFuture<'static, Result<SendReceipt>> {
+        Box::pin(async { Err(Error::invalid("HTTP sends events to the engine")) })
     }
 
     fn statements(&self, _: &Principal) -> Vec<StatementInfo> {

@@ -7,6 +7,7 @@ mod columns;
 mod documents;
 mod events;
 mod harness;
+mod http2;
 mod line_protocol;
 mod load;
 mod openapi;

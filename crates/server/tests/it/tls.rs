@@ -28,7 +28,7 @@ fn requests_over_an_encrypted_connection_are_answered() {
         .unwrap()
         .with_root_certificates(roots)
         .with_no_client_auth();
-    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
     mill.block_on(async {
         let metrics = Arc::new(Metrics::default());
         let front_end =
@@ -39,7 +39,7 @@ fn requests_over_an_encrypted_connection_are_answered() {
         let gateway = Gateway::start(vec![listener], metrics);
         let stream = TcpStream::connect(gateway.addresses()[0]).await.unwrap();
         let name = ServerName::try_from("127.0.0.1").unwrap();
-        let mut stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await.unwrap();
+        let mut stream = TlsConnector::from(Arc::new(config.clone())).connect(name.clone(), stream).await.unwrap();
         assert_eq!(stream.get_ref().1.alpn_protocol(), Some(&b"http/1.1"[..]));
         let request = format!(
             "GET /metrics HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\nConnection: close\r\n\r\n"
@@ -57,6 +57,14 @@ fn requests_over_an_encrypted_connection_are_answered() {
         ] {
             assert!(reply.contains(line), "{line} is not in {reply}");
         }
+        // one that prefers HTTP/2 gets it
+        config.alpn_protocols = vec![b"http/1.1".to_vec(), b"h2".to_vec()];
+        let stream = TcpStream::connect(gateway.addresses()[0]).await.unwrap();
+        let stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await.unwrap();
+        assert_eq!(stream.get_ref().1.alpn_protocol(), Some(&b"h2"[..]));
+        let (mut sender, _connection) = crate::http2::handshake(stream).await;
+        assert_eq!(crate::http2::get(&mut sender, "https://localhost/livez", "").await.status, 200);
+        drop(sender);
         assert_eq!(gateway.shutdown(Duration::from_secs(60)).await, 0);
     });
 }

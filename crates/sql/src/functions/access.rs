@@ -2,11 +2,13 @@
 
 use arrow::datatypes::DataType;
 use datafusion::common::{DFSchema, Result};
+use datafusion::functions_nested::expr_fn::array_element;
 use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr, RawFieldAccessExpr};
 use datafusion::logical_expr::sqlparser::ast::BinaryOperator;
 use datafusion::logical_expr::{Expr, ExprSchemable, GetFieldAccess, lit};
 use datafusion_functions_json::udfs::json_as_text_udf;
 
+use crate::pg_catalog::is_vector;
 use crate::subqueries::refuse;
 
 /// Planner of field access on JSON strings. Returns the member as a string, as `->>` does; positions count
@@ -36,6 +38,13 @@ impl ExprPlanner for JsonAccess {
         access: RawFieldAccessExpr,
         schema: &DFSchema,
     ) -> Result<PlannerResult<RawFieldAccessExpr>> {
+        if let GetFieldAccess::ListIndex { key } = &access.field_access
+            && access.expr.to_field(schema).is_ok_and(|(_, field)| is_vector(&field))
+        {
+            // PostgreSQL counts the elements of its vectors from 0
+            let key = key.as_ref().clone() + lit(1_i64);
+            return Ok(PlannerResult::Planned(array_element(access.expr, key)));
+        }
         match access.expr.get_type(schema) {
             Ok(DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View) => {}
             Ok(DataType::Null) => return Ok(PlannerResult::Planned(access.expr)),

@@ -8,6 +8,7 @@ mod first_last;
 mod from_char;
 mod history;
 mod latest;
+mod like_pattern;
 mod to_char;
 
 use std::sync::Arc;
@@ -29,6 +30,7 @@ pub(crate) use bounded::BoundFunctions;
 pub(crate) use chain::CHAIN;
 pub(crate) use history::{AS_OF, AsOfFunction, VERSIONS, VersionsFunction};
 pub(crate) use latest::LatestFunction;
+pub(crate) use like_pattern::LIKE_PATTERN;
 
 /// Returns the planners that turn operators into functions. Ours come before DataFusion's, which would treat
 /// JSON strings as structs.
@@ -44,6 +46,7 @@ pub(crate) fn planners() -> Vec<Arc<dyn ExprPlanner>> {
 /// - `percentile(x, p)`: `percentile_cont`, exact
 /// - `first(x, time)`, `last(x, time)`: the value at the smallest, the largest time
 /// - `operators('+-', a, b, c)`: replaces long chains of operators
+/// - `__like_pattern(pattern, escape)`: the pattern of `LIKE … ESCAPE` that is not constant
 /// - `asof_match(condition)`: mark for [`crate::asof`]
 /// - `time_bucket_gapfill`, `date_bin_gapfill`, `locf`, `interpolate`: marks for [`crate::gap_fill`]
 /// - `json_get(text, path…)` and its typed forms, `->`, `->>`, `text['name']`
@@ -61,6 +64,7 @@ pub(crate) fn register(state: &mut SessionState) -> Result<()> {
     state.register_udf(Arc::new(chain::OperatorChain::default().into()))?;
     state.register_udaf(Arc::new(first_last::first()))?;
     state.register_udaf(Arc::new(first_last::last()))?;
+    state.register_udf(like_pattern::like_pattern())?;
     state.register_udf(marker_function())?;
     for marker in marker_functions() {
         state.register_udf(marker)?;

@@ -36,6 +36,7 @@ use size::{QuerySize, Scopes};
 
 pub(crate) use brackets::too_many as too_many_brackets;
 pub(crate) use chains::make_lists;
+pub(crate) use patterns::with_backslashes;
 
 /// Maximum depth of a tree, in nested operators and queries. The threads' stacks
 /// ([`crate::stack::THREAD_BYTES`]) are sized for it.

@@ -7,6 +7,8 @@ use datafusion::logical_expr::sqlparser::tokenizer::Location;
 
 use super::chains::take;
 use super::first_place;
+use crate::functions::LIKE_PATTERN;
+use crate::pg_catalog::call;
 
 /// Replaces the pattern at `expr`.
 ///
@@ -35,13 +37,18 @@ pub(super) fn replace(expr: &mut Expr) -> Result<(), (Location, String)> {
             if !is_backslash(with) =>
         {
             let at = first_place(pattern);
-            let Some(text) = text(pattern) else {
-                return Err((at, "the pattern of LIKE with ESCAPE must be a constant text".to_owned()));
-            };
             let escape = escape(Some(with)).map_err(|why| (at, why))?;
-            let escaped = with_backslashes(text, escape)
-                .ok_or_else(|| (at, format!("the pattern '{text}' ends with its escape character")))?;
-            **pattern = Expr::Value(Value::SingleQuotedString(escaped).with_empty_span());
+            let constant = |text: String| Expr::Value(Value::SingleQuotedString(text).with_empty_span());
+            **pattern =
+                match text(pattern) {
+                    Some(text) => constant(with_backslashes(text, escape).ok_or_else(|| {
+                        (at, format!("the pattern '{text}' ends with its escape character"))
+                    })?),
+                    None => {
+                        let escape = constant(escape.map_or_else(String::new, String::from));
+                        call(LIKE_PATTERN, vec![take(pattern), escape])
+                    }
+                };
             if let Expr::Like { escape_char, .. } | Expr::ILike { escape_char, .. } = expr {
                 *escape_char = None;
             }
@@ -80,7 +87,7 @@ fn escape(with: Option<&ValueWithSpan>) -> Result<Option<char>, String> {
 }
 
 /// Returns a pattern of LIKE whose escape character is the backslash; `None` if nothing follows an escape character.
-fn with_backslashes(pattern: &str, escape: Option<char>) -> Option<String> {
+pub(crate) fn with_backslashes(pattern: &str, escape: Option<char>) -> Option<String> {
     let mut out = String::with_capacity(pattern.len() + 4);
     let mut chars = pattern.chars();
     while let Some(c) = chars.next() {

@@ -9,7 +9,7 @@ use crate::fixture::{self, State};
 use crate::hot::tables::{answer, sorted};
 
 /// A query with parameters, their values, and the same query with the values in its text.
-const CASES: [(&str, &[Value<'static>], &str); 9] = [
+const CASES: [(&str, &[Value<'static>], &str); 10] = [
     (
         "select flight, gate from TakeOffEvent where carrier = $1 and distance > $2",
         &[Value::Str(std::borrow::Cow::Borrowed("UA")), Value::Int(300)],
@@ -42,6 +42,17 @@ const CASES: [(&str, &[Value<'static>], &str); 9] = [
         "select flight from TakeOffEvent where carrier in ($1, $2) order by flight desc limit 2",
         &[Value::Str(std::borrow::Cow::Borrowed("B6")), Value::Str(std::borrow::Cow::Borrowed("DL"))],
         "select flight from TakeOffEvent where carrier in ('B6', 'DL') order by flight desc limit 2",
+    ),
+    (
+        // the subquery has no rows and is not planned, and its parameters are still the client's
+        "select c.relname, (select json_build_object($1::varchar, s.seqstart) from pg_sequence s where s.seqrelid = c.oid and \
+         c.relname <> $2) as options from pg_class c where c.relname = $3",
+        &[
+            Value::Str(std::borrow::Cow::Borrowed("start")),
+            Value::Str(std::borrow::Cow::Borrowed("x")),
+            Value::Str(std::borrow::Cow::Borrowed("TakeOffEvent")),
+        ],
+        "select relname, null::text as options from pg_class where relname = 'TakeOffEvent'",
     ),
     (
         "select flight from TakeOffEvent order by flight desc limit $1 offset $2",

@@ -62,6 +62,73 @@ async fn lists_have_what_the_caller_may_read() {
 }
 
 #[tokio::test]
+async fn catalogs_have_what_the_caller_may_read() {
+    let (_fixture, sql) = fixture::sql(State::Both, options()).await;
+    let ana = caller(&["read stream:Landing"]);
+    let admin = caller(&["admin *"]);
+    for query in [
+        "select oid, relname from pg_class where relnamespace = 'events'::regnamespace order by 1",
+        "select attrelid, attname from pg_attribute where attnum > 0",
+        "select * from pg_description",
+        "select * from pg_constraint",
+        "select indexrelid, indrelid::regclass from pg_index",
+        "select schemaname, tablename, indexname, indexdef from pg_indexes",
+        "select * from pg_tables",
+        "select table_name, column_name from information_schema.columns",
+        "select * from information_schema.tables",
+        "select * from information_schema.key_column_usage",
+        "select * from information_schema.table_privileges",
+        "select query from pg_stat_activity",
+        "select c.oid::regclass, pg_table_is_visible(c.oid), obj_description(c.oid), pg_table_size(c.oid) from pg_class c",
+        "explain select * from pg_class",
+        "explain analyze select relname from pg_class order by 1",
+    ] {
+        let all = run(&sql, &admin, query).await.unwrap();
+        let some = run(&sql, &ana, query).await.unwrap();
+        let hidden = ["TakeOffEvent", "flights", "carrier", "ledger"];
+        assert!(!hidden.iter().any(|name| some.contains(name)), "{query}: {some}");
+        let tells = query.contains("explain") || query.contains("pg_stat_activity");
+        assert!(tells || all.contains("TakeOffEvent") || all.contains("carrier"), "{query}: {all}");
+    }
+    // the number of a table is the same for all callers, and a hidden one has none
+    let number = "select 'events.Landing'::regclass::oid as oid, to_regclass('events.TakeOffEvent') as hidden, \
+                  has_table_privilege('events.Landing', 'select') as may, has_table_privilege('events.Landing', 'update') as change";
+    let (all, some) = (run(&sql, &admin, number).await.unwrap(), run(&sql, &ana, number).await.unwrap());
+    let cells = |table: &str| -> Vec<String> {
+        table.lines().nth(3).unwrap().split('|').map(|cell| cell.trim().to_owned()).collect()
+    };
+    let (all, some) = (cells(&all), cells(&some));
+    assert_eq!(all[1], some[1]);
+    assert!(!all[2].is_empty() && some[2].is_empty(), "{all:?} {some:?}");
+    assert_eq!(
+        (&some[3..5], &all[3..5]),
+        (&["true".to_owned(), "false".into()][..], &["true".to_owned(), "true".into()][..])
+    );
+    let oid = &all[2];
+    for query in [
+        format!("select * from pg_attribute where attrelid = {oid}"),
+        format!("select relname from pg_class where oid = {oid}"),
+    ] {
+        assert_eq!(
+            run(&sql, &ana, &query).await.unwrap().lines().count(),
+            run(&sql, &ana, &query.replace(oid.as_str(), "99")).await.unwrap().lines().count()
+        );
+    }
+    // the same error for a table that is hidden and one that is not there
+    let mut errors = vec![];
+    for name in ["TakeOffEvent", "TakeOffEvens"] {
+        let error = run(&sql, &ana, &format!("select 'events.{name}'::regclass")).await.unwrap_err();
+        errors.push(error.to_string().replace(name, "NAME"));
+    }
+    assert_eq!(errors[0], errors[1]);
+    let sizes = format!(
+        "select pg_table_size({oid}) as size, {oid}::regclass::text as name, has_table_privilege({oid}, 'select') as may"
+    );
+    let sizes = cells(&run(&sql, &ana, &sizes).await.unwrap());
+    assert_eq!(sizes[1..4], [String::new(), oid.clone(), String::new()]);
+}
+
+#[tokio::test]
 async fn a_plan_that_was_kept_is_not_for_others() {
     let (_fixture, sql) = fixture::sql(State::Both, options()).await;
     let query = "select count(*) from events.TakeOffEvent";

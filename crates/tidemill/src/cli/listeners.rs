@@ -1,13 +1,17 @@
 //! Listeners of `tidemill run` and `tidemill serve`: which there are, by command line and settings, and their start.
 
+mod beside_http;
+
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::bail;
+use beside_http::FlightBesideHttp;
 use tidemill::access::Access;
 use tidemill::engine::{ListenProtocol, ListenSettings};
+use tidemill::flight::{FlightFrontEnd, FlightOptions, FlightSql};
 use tidemill::gateway::{FrontEnd, Gateway, ListenOptions, Listener, Metrics, TlsFiles};
 use tidemill::mongo::{MongoFrontEnd, MongoOptions};
 use tidemill::postgres::{PostgresFrontEnd, PostgresOptions};
@@ -49,6 +53,12 @@ pub struct ListenerArgs {
     /// Encrypt the connections of PostgreSQL clients that ask for it: a PEM file with the server's certificate, those that signed it, and its private key. It is read again when it has changed.
     #[arg(long, env = "TIDEMILL_POSTGRES_TLS", value_name = "FILE")]
     postgres_tls: Option<PathBuf>,
+    /// Address for Arrow Flight SQL alone, such as 127.0.0.1:4702, or `off`, in place of those of the settings. Its clients reach the address of HTTP as well, so an address of its own exists only if it is given.
+    #[arg(long, env = "TIDEMILL_FLIGHT", value_name = "HOST:PORT|off", value_parser = address_or_off)]
+    flight: Option<OptionalAddress>,
+    /// Encrypt the connections of Flight SQL at its own address: a PEM file with the server's certificate, those that signed it, and its private key. It is read again when it has changed.
+    #[arg(long, env = "TIDEMILL_FLIGHT_TLS", value_name = "FILE")]
+    flight_tls: Option<PathBuf>,
 }
 
 /// Address of a protocol that can be switched off.
@@ -122,6 +132,12 @@ impl ListenerArgs {
             tls: ("--postgres-tls", self.postgres_tls.as_deref()),
             default: default(4701),
         };
+        let flight = Plan {
+            protocol: ListenProtocol::Flight,
+            flag: ("--flight", OptionalAddress::given(self.flight)),
+            tls: ("--flight-tls", self.flight_tls.as_deref()),
+            default: None,
+        };
         let mut planned = http.listeners(settings)?;
         if !planned.is_empty() && planned.iter().all(|listener| listener.tls.is_some()) {
             planned.push(PlannedListener {
@@ -132,7 +148,7 @@ impl ListenerArgs {
                 origin: Origin::Commands,
             });
         }
-        for (plan, given) in [(mongo, self.mongo), (postgres, self.postgres)] {
+        for (plan, given) in [(mongo, self.mongo), (postgres, self.postgres), (flight, self.flight)] {
             if !matches!(given, Some(OptionalAddress::Off)) {
                 planned.extend(plan.listeners(settings)?);
             }
@@ -164,6 +180,13 @@ impl Plan<'_> {
         let planned: Vec<PlannedListener> =
             own.map(|(number, listener)| of_settings(number, listener)).collect::<anyhow::Result<_>>()?;
         match (planned.is_empty(), self.tls) {
+            (true, (flag, Some(_))) if self.default.is_none() => {
+                bail!(
+                    "{flag} is for the address of {}, which is not given: give {} too",
+                    self.flag.0,
+                    self.flag.0
+                )
+            }
             (true, _) => Ok(self.default.map(|address| one(address, Origin::Default)).unwrap_or_default()),
             (false, (flag, Some(_))) => bail!(
                 "{flag} is for the address of {}, and the settings have other ones: give {}, or write tls_file into [[settings.listen]]",
@@ -204,6 +227,9 @@ impl PlannedListener {
             }
             (_, ListenProtocol::Postgres) => {
                 error.context("PostgreSQL clients (another address: --postgres 127.0.0.1:PORT)")
+            }
+            (_, ListenProtocol::Flight) => {
+                error.context("Flight SQL (another address: --flight 127.0.0.1:PORT)")
             }
         }
     }
@@ -290,6 +316,12 @@ impl Listeners {
                 }
                 (ListenProtocol::MongoDb, _) => front_ends.mongo_line(address, encrypted),
                 (ListenProtocol::Postgres, _) => front_ends.postgres_line(address, encrypted),
+                (ListenProtocol::Flight, _) => {
+                    let scheme = if encrypted { "grpc+tls" } else { "grpc" };
+                    format!(
+                        "Flight SQL clients: {scheme}://{address} (the token as bearer, or user and password)"
+                    )
+                }
             });
             listeners.push(listener);
         }
@@ -325,6 +357,7 @@ struct FrontEnds {
     mongo_needs_login: bool,
     postgres: (Arc<dyn FrontEnd>, usize),
     postgres_needs_login: bool,
+    flight: (Arc<dyn FrontEnd>, usize),
 }
 
 impl FrontEnds {
@@ -343,7 +376,15 @@ impl FrontEnds {
             ..tidemill.server_options()
         };
         let http_max = options.connections_max;
-        let http = HttpFrontEnd::new(engine.clone(), tidemill.database(), options, metrics.clone())?;
+        let flight_options = FlightOptions {
+            token: Some(token.clone()),
+            access: Some(access.clone()),
+            ..FlightOptions::default()
+        };
+        let flight_max = flight_options.connections_max;
+        let flight = FlightSql::new(tidemill.database(), flight_options);
+        let http = HttpFrontEnd::new(engine.clone(), tidemill.database(), options, metrics.clone())?
+            .with_grpc(Arc::new(FlightBesideHttp::new(flight.clone())));
         let needs_login = !args.mongo_without_login;
         let mut options = MongoOptions {
             password: needs_login.then(|| token.clone()),
@@ -370,6 +411,7 @@ impl FrontEnds {
             mongo_needs_login: needs_login,
             postgres: (Arc::new(postgres), postgres_max),
             postgres_needs_login,
+            flight: (Arc::new(FlightFrontEnd::new(flight)), flight_max),
         })
     }
 
@@ -378,6 +420,7 @@ impl FrontEnds {
             ListenProtocol::Http => self.http.clone(),
             ListenProtocol::MongoDb => self.mongo.clone(),
             ListenProtocol::Postgres => self.postgres.clone(),
+            ListenProtocol::Flight => self.flight.clone(),
         }
     }
 

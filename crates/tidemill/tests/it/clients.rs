@@ -1,4 +1,5 @@
-//! Unmodified clients write line protocol and columns, by `scripts/clients.sh`.
+//! Unmodified clients write line protocol and columns, read the catalogs of PostgreSQL and speak Flight SQL, by
+//! `scripts/clients.sh`.
 
 use std::process::{Command, Stdio};
 
@@ -22,7 +23,15 @@ fn unmodified_clients_write_and_read() {
         ("influxdb-client", "batches and a wrong token"),
         ("influxdb", "points by version 1"),
         ("influxdb3-python", "points by version 3"),
+        ("influxdb3-python", "queries by version 3"),
         ("pyarrow", "columns in and out"),
+        ("psql", "schemas databases roles"),
+        ("sqlalchemy", "tables that are reflected"),
+        ("asyncpg", "a pool and codecs"),
+        ("pgjdbc", "metadata of the database"),
+        ("pyarrow", "flight with a session"),
+        ("adbc-driver-flightsql", "a statement is cancelled"),
+        ("flight-sql-jdbc", "a token and a wrong one"),
     ] {
         let is_skipped = lines.contains(&format!("skipped: {client} cannot be installed"));
         assert!(is_skipped || lines.contains(&format!("{client}: {last}: ok")), "{lines}\n{errors}");

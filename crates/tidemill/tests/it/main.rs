@@ -14,6 +14,7 @@ mod deploys;
 mod directory;
 mod embedding;
 mod encryption;
+mod flight;
 mod flights;
 mod flips;
 mod former;

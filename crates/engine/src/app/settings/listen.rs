@@ -10,12 +10,14 @@ use tidemill_types::{Error, Result, host_and_port};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ListenProtocol {
-    /// JSON over HTTP.
+    /// JSON over HTTP, and Flight SQL by HTTP/2.
     Http,
     /// MongoDB's wire protocol.
     MongoDb,
     /// PostgreSQL's wire protocol.
     Postgres,
+    /// Flight SQL alone.
+    Flight,
 }
 
 /// An address at which a protocol is served, and the certificate with which connections are encrypted.

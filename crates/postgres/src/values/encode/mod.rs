@@ -47,6 +47,15 @@ impl ColumnEncoder {
     /// Errors: a value is out of the range of its type in the protocol; the column is of another type than was described.
     pub fn new(column: &ArrayRef, ty: PgType, style: Style) -> Result<Self> {
         let found = PgType::of(column.data_type());
+        if let PgType::Catalog(named) = ty {
+            let mut encoder = Self::new(column, named.base(), style)?;
+            match &mut encoder.values {
+                EncodedValues::Scalar(values) => values.name(named),
+                EncodedValues::List(list) => list.name(named),
+                EncodedValues::Null => {}
+            }
+            return Ok(encoder);
+        }
         let values = match (ty, found) {
             _ if column.data_type().is_null() => EncodedValues::Null,
             (PgType::Scalar(wanted), PgType::Scalar(scalar)) if wanted == scalar => {

@@ -20,6 +20,7 @@ use jiff::tz::TimeZone;
 
 use super::{floats, json, text, with_length};
 use crate::error::{PgError, Result, code};
+use crate::values::catalog_type::CatalogType;
 use crate::values::numeric;
 use crate::values::times::{EPOCH_DAYS, EPOCH_MICROS};
 use crate::values::types::Scalar;
@@ -30,6 +31,8 @@ pub(super) enum Values {
     Int2(Int16Array),
     Int4(Int32Array),
     Int8(Int64Array),
+    /// Numbers of objects.
+    Oid(Int64Array),
     Float4(Float32Array),
     Float8(Float64Array),
     Decimal(Decimal128Array),
@@ -52,7 +55,10 @@ pub(super) struct ListValues {
     lists: ListArray,
     /// The values of all lists, one after the other.
     items: Values,
-    item: Scalar,
+    /// Oid of the items.
+    item: u32,
+    /// True for items that are counted from 0.
+    is_vector: bool,
 }
 
 /// Converts a column to another type of Arrow.
@@ -134,12 +140,19 @@ impl Values {
         })
     }
 
+    /// Gives values the type of a column of a catalog.
+    pub fn name(&mut self, ty: CatalogType) {
+        if let (Self::Int8(numbers), true) = (&*self, ty.has_oids()) {
+            *self = Self::Oid(numbers.clone());
+        }
+    }
+
     fn array(&self) -> &dyn Array {
         match self {
             Self::Bool(array) => array,
             Self::Int2(array) => array,
             Self::Int4(array) => array,
-            Self::Int8(array) => array,
+            Self::Int8(array) | Self::Oid(array) => array,
             Self::Float4(array) => array,
             Self::Float8(array) => array,
             Self::Decimal(array) => array,
@@ -183,7 +196,7 @@ impl Values {
             Self::Bool(array) => return out.push(if array.value(row) { b't' } else { b'f' }),
             Self::Int2(array) => write!(out, "{}", array.value(row)),
             Self::Int4(array) => write!(out, "{}", array.value(row)),
-            Self::Int8(array) => write!(out, "{}", array.value(row)),
+            Self::Int8(array) | Self::Oid(array) => write!(out, "{}", array.value(row)),
             Self::Float4(array) => return floats::put_single(array.value(row), out),
             Self::Float8(array) => return floats::put_double(array.value(row), out),
             Self::Decimal(array) => write!(out, "{}", decimal(array, row)),
@@ -211,6 +224,12 @@ impl Values {
             Self::Int2(array) => out.put_i16(array.value(row)),
             Self::Int4(array) => out.put_i32(array.value(row)),
             Self::Int8(array) => out.put_i64(array.value(row)),
+            Self::Oid(array) => {
+                let oid = u32::try_from(array.value(row));
+                out.put_u32(oid.map_err(|_| {
+                    PgError::new(code::OUT_OF_RANGE, "a number of an object is out of range")
+                })?);
+            }
             Self::Float4(array) => out.put_f32(array.value(row)),
             Self::Float8(array) => out.put_f64(array.value(row)),
             Self::Decimal(array) => numeric::encode(&decimal(array, row), out),
@@ -295,7 +314,14 @@ impl ListValues {
             DataType::Null => Values::Text(StringArray::new_null(items.len())),
             _ => Values::new(items, item)?,
         };
-        Ok(Self { lists, items, item })
+        Ok(Self { lists, items, item: item.oid(), is_vector: false })
+    }
+
+    /// Gives lists the type of a column of a catalog.
+    pub fn name(&mut self, ty: CatalogType) {
+        self.items.name(ty);
+        self.item = ty.item_oid().unwrap_or(self.item);
+        self.is_vector = ty.is_vector();
     }
 
     pub fn is_null(&self, row: usize) -> bool {
@@ -309,8 +335,17 @@ impl ListValues {
         offsets[row] as usize..offsets[row + 1] as usize
     }
 
-    /// Appends a list as text: `{1,NULL,"a b"}`.
+    /// Appends a list as text: `{1,NULL,"a b"}`, or `1 2` for a vector.
     pub fn put_text(&self, row: usize, zone: &TimeZone, out: &mut BytesMut) -> Result<()> {
+        if self.is_vector {
+            for (number, at) in self.range(row).enumerate() {
+                if number > 0 {
+                    out.put_u8(b' ');
+                }
+                self.items.put_text(at, zone, out)?;
+            }
+            return Ok(());
+        }
         let mut list = vec![b'{'];
         let mut item = BytesMut::new();
         for (number, at) in self.range(row).enumerate() {
@@ -335,13 +370,13 @@ impl ListValues {
         let range = self.range(row);
         out.put_u32(u32::from(!range.is_empty()));
         out.put_u32(u32::from(range.clone().any(|at| self.items.is_null(at))));
-        out.put_u32(self.item.oid());
+        out.put_u32(self.item);
         if range.is_empty() {
             return Ok(());
         }
         // lengths of Arrow's lists have 31 bits
         out.put_u32(range.len() as u32);
-        out.put_u32(1);
+        out.put_u32(u32::from(!self.is_vector));
         for at in range {
             match self.items.is_null(at) {
                 true => out.put_i32(-1),

@@ -7,6 +7,7 @@
 mod accepted;
 mod aggregates;
 mod canonical;
+mod catalogs;
 mod chains;
 mod expressions;
 mod joins;

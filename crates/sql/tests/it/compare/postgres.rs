@@ -27,6 +27,12 @@ impl Postgres {
         assert!(errors.is_empty(), "{out}{errors}");
     }
 
+    /// Runs a script, which must not fail.
+    pub fn run(&self, script: &str) {
+        let (out, errors) = self.psql(script);
+        assert!(errors.is_empty(), "{out}{errors}");
+    }
+
     /// Returns the result of each statement.
     pub fn results(&self, statements: &[Statement]) -> Vec<Result<Rows, String>> {
         let script: String = statements

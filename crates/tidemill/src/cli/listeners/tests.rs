@@ -33,13 +33,14 @@ fn plan(arguments: &[&str], settings: &[ListenSettings], until_idle: bool) -> Re
 
 #[test]
 fn listeners_are_those_of_flags_settings_and_defaults() {
-    use ListenProtocol::{Http, MongoDb, Postgres};
+    use ListenProtocol::{Flight, Http, MongoDb, Postgres};
     let none: &[ListenSettings] = &[];
     let both = &[
         listen(Http, "4800", None),
         listen(MongoDb, "0.0.0.0:27018", Some("server.pem")),
         listen(Http, "0.0.0.0:443", Some("server.pem")),
         listen(Postgres, "4801", None),
+        listen(Flight, "4802", None),
     ];
     let encrypted = &[listen(Http, "443", Some("server.pem"))];
     for (arguments, settings, until_idle, expected) in [
@@ -65,9 +66,21 @@ fn listeners_are_those_of_flags_settings_and_defaults() {
                 "Http 0.0.0.0:443 TLS Setting(3)",
                 "MongoDb 0.0.0.0:27018 TLS Setting(2)",
                 "Postgres 127.0.0.1:4801 Setting(4)",
+                "Flight 127.0.0.1:4802 Setting(5)",
             ],
         ),
-        (&["--listen", "1", "--mongo", "off", "--postgres", "off"], both, false, &["Http 127.0.0.1:1 Flag"]),
+        (
+            &["--listen", "1", "--mongo", "off", "--postgres", "off", "--flight", "off"],
+            both,
+            false,
+            &["Http 127.0.0.1:1 Flag"],
+        ),
+        (
+            &["--flight", "4", "--flight-tls", "server.pem", "--listen", "5"],
+            none,
+            true,
+            &["Http 127.0.0.1:5 Flag", "Flight 127.0.0.1:4 TLS Flag"],
+        ),
         (
             &["--mongo", "2", "--mongo-tls", "server.pem", "--postgres", "3", "--postgres-tls", "other.pem"],
             encrypted,
@@ -93,6 +106,8 @@ fn listeners_are_those_of_flags_settings_and_defaults() {
         error.contains("--mongo-tls is for the address of --mongo") && error.contains("tls_file"),
         "{error}"
     );
+    let error = plan(&["--flight-tls", "server.pem"], none, false).unwrap_err();
+    assert!(error.contains("--flight-tls is for the address of --flight, which is not given"), "{error}");
     let error = plan(&[], &[listen(Http, "no.such.host.invalid:1", None)], false).unwrap_err();
     assert!(
         error.starts_with("setting listen, listener 1: address") && error.contains("no address"),

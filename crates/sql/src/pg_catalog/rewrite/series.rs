@@ -1,0 +1,168 @@
+//! Functions whose rows become rows of the query: in the list of `SELECT`, and in `FROM` with columns of tables before them.
+
+use std::ops::ControlFlow;
+
+use datafusion::logical_expr::sqlparser::ast::{
+    Expr, FunctionArg, FunctionArgExpr, Ident, ObjectName, Query, Select, SelectItem, TableAlias,
+    TableFactor, Visit, VisitMut, Visitor, VisitorMut,
+};
+use datafusion::logical_expr::sqlparser::parser::Parser;
+use datafusion::sql::parser::Statement;
+
+use super::build::{call, called, select_of, take};
+use super::{KEYWORDS, SETTINGS, last_part};
+use crate::dialect::TidemillDialect;
+use crate::pg_catalog::functions::{EXPAND, SUBSCRIPTS};
+use crate::pg_catalog::objects::PG_CATALOG;
+
+const SERIES: &str = "generate_series";
+const UNNEST: &str = "unnest";
+
+/// Makes each call of `generate_series` that is an item of a `SELECT` have a row for each of its values. As an argument it is a list.
+pub(super) fn expand(statement: &mut Statement) {
+    struct Expander;
+    impl VisitorMut for Expander {
+        type Break = ();
+
+        fn post_visit_select(&mut self, select: &mut Select) -> ControlFlow<()> {
+            for item in &mut select.projection {
+                if let SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } = item
+                    && called(expr).as_deref() == Some(SERIES)
+                {
+                    let series = take(expr);
+                    *expr = call(UNNEST, vec![series]);
+                }
+            }
+            ControlFlow::Continue(())
+        }
+    }
+    if let Statement::Statement(ast) = statement {
+        let _ = VisitMut::visit(ast.as_mut(), &mut Expander);
+    }
+}
+
+/// Makes the functions of the catalogs whose result is a list have rows, wherever they are in an item of a `SELECT`.
+pub(super) fn unnest(select: &mut Select) {
+    struct Wrapper {
+        /// Depth of subqueries and calls of `unnest` around the expression.
+        depth: usize,
+    }
+    impl VisitorMut for Wrapper {
+        type Break = ();
+
+        fn pre_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
+            self.depth += 1;
+            ControlFlow::Continue(())
+        }
+
+        fn post_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
+            self.depth -= 1;
+            ControlFlow::Continue(())
+        }
+
+        fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
+            self.depth += usize::from(called(expr).as_deref() == Some(UNNEST));
+            ControlFlow::Continue(())
+        }
+
+        fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
+            match called(expr).as_deref() {
+                Some(UNNEST) => self.depth -= 1,
+                Some(SUBSCRIPTS | EXPAND) if self.depth == 0 => {
+                    let list = take(expr);
+                    *expr = call(UNNEST, vec![list]);
+                }
+                _ => {}
+            }
+            ControlFlow::Continue(())
+        }
+    }
+    for item in &mut select.projection {
+        if let SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } = item {
+            let _ = VisitMut::visit(expr, &mut Wrapper { depth: 0 });
+        }
+    }
+}
+
+/// Replaces a function in `FROM` whose arguments may be columns by a lateral query, and one of the catalogs by its table.
+pub(super) fn table(factor: &mut TableFactor) {
+    let (name, args, alias) = match factor {
+        TableFactor::Table { name, args: Some(args), alias, .. } => {
+            let (last, is_of_catalogs) = last_part(name);
+            if last == SETTINGS {
+                let names = [PG_CATALOG, "pg_settings"].map(Ident::new);
+                *factor = plain_table(ObjectName::from(names.to_vec()), alias.take());
+                return;
+            }
+            if is_of_catalogs || last == KEYWORDS {
+                *name = ObjectName::from(vec![Ident::new(last.clone())]);
+            }
+            let args: Vec<Expr> = args
+                .args
+                .iter()
+                .filter_map(|arg| match arg {
+                    FunctionArg::Unnamed(FunctionArgExpr::Expr(expr)) => Some(expr.clone()),
+                    _ => None,
+                })
+                .collect();
+            (last, args, alias)
+        }
+        TableFactor::UNNEST { array_exprs, alias, with_ordinality: false, with_offset: false, .. } => {
+            (UNNEST.to_owned(), array_exprs.clone(), alias)
+        }
+        _ => return,
+    };
+    let is_of_rows = [UNNEST, SERIES, SUBSCRIPTS, EXPAND].contains(&name.as_str());
+    if !is_of_rows || !args.iter().any(has_column) || name == UNNEST && args.len() != 1 {
+        return;
+    }
+    let list = match name.as_str() {
+        UNNEST => args.into_iter().next(),
+        _ => Some(call(&name, args)),
+    };
+    let Some(list) = list else { return };
+    let column = match alias.as_ref() {
+        Some(alias) => alias.columns.first().map_or_else(|| alias.name.clone(), |column| column.name.clone()),
+        None => Ident::new(name.clone()),
+    };
+    let Ok(mut parsed) =
+        Parser::new(&TidemillDialect).try_with_sql("SELECT 1").and_then(|mut parser| parser.parse_query())
+    else {
+        return;
+    };
+    if let Some(select) = select_of(&mut parsed) {
+        select.projection = vec![SelectItem::ExprWithAlias { expr: call(UNNEST, vec![list]), alias: column }];
+    }
+    let alias = alias.take().map(|alias| TableAlias { columns: vec![], ..alias });
+    *factor = TableFactor::Derived { lateral: true, subquery: parsed, alias, sample: None };
+}
+
+fn plain_table(name: ObjectName, alias: Option<TableAlias>) -> TableFactor {
+    TableFactor::Table {
+        name,
+        alias,
+        args: None,
+        with_hints: vec![],
+        version: None,
+        with_ordinality: false,
+        partitions: vec![],
+        json_path: None,
+        sample: None,
+        index_hints: vec![],
+    }
+}
+
+fn has_column(expr: &Expr) -> bool {
+    struct Finder;
+    impl Visitor for Finder {
+        type Break = ();
+
+        fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {
+            match expr {
+                Expr::Identifier(_) | Expr::CompoundIdentifier(_) => ControlFlow::Break(()),
+                _ => ControlFlow::Continue(()),
+            }
+        }
+    }
+    expr.visit(&mut Finder).is_break()
+}
