@@ -17,21 +17,19 @@ pub(crate) struct FilterSource {
 }
 
 impl Filter {
-    /// Returns the filter with the document and the collation that it was parsed from. Both are kept for [`Self::source`], unless the
-    /// filter would match other documents when it is evaluated a second time.
+    /// Returns the filter with the document and the collation that it was parsed from, for [`Self::source`].
     pub fn with_source(self, document: &RawDocument, collation: Option<&Collation>) -> Self {
-        let bytes = document.as_bytes();
-        if NOT_REPEATABLE.iter().any(|word| memmem::find(bytes, word).is_some()) {
-            return self;
-        }
         let source = FilterSource { document: document.to_owned(), collation: collation.cloned() };
         Self { source: Some(source.into()), ..self }
     }
 
     /// Returns the document of the filter, and its collation. Documents that match it match the filter, wherever they are evaluated. `None` if
-    /// that is not known.
+    /// that is not known, and if the filter would match other documents when it is evaluated a second time.
     pub fn source(&self) -> Option<(&RawDocument, Option<&Collation>)> {
-        self.source.as_deref().map(|source| (&*source.document, source.collation.as_ref()))
+        let source = self.source.as_deref()?;
+        let bytes = source.document.as_bytes();
+        let is_repeatable = NOT_REPEATABLE.iter().all(|word| memmem::find(bytes, word).is_none());
+        is_repeatable.then(|| (&*source.document, source.collation.as_ref()))
     }
 }
 
