@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 use parking_lot::{Condvar, Mutex};
+use serde::{Deserialize, Serialize};
 use tidemill_types::{Error, Offset, PartitionId, Result};
 
 use super::TransactionId;
@@ -26,7 +27,7 @@ const OUTCOMES_MAX: usize = 4096;
 const WAIT_STEP: Duration = Duration::from_millis(100);
 
 /// The record whose outcome is asked for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum OutcomeKey {
     /// The record at this offset.
     Record(Offset),

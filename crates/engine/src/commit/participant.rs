@@ -21,7 +21,7 @@ use tidemill_types::{Offset, PartitionId};
 use super::{Decision, TransactionId, TransactionPart};
 
 /// A transaction of several partitions.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SharedCommit {
     /// Id of the transaction.
     pub id: TransactionId,

@@ -17,11 +17,11 @@ use tokio::sync::mpsc;
 
 use super::kept_moments::KeptMoments;
 use super::message::{
-    self, ArrivedHead, CHUNK_BYTES, CallKind, ExplainEventHead, FetchHead, FoundHead, KeptHead, OutcomeHead,
-    QueryHead, SessionHead, TailHead, VoteHead, decode, encode,
+    self, ArrivedHead, CHUNK_BYTES, CallKind, ExplainEventHead, FetchHead, FoundHead, KeptHead, QueryHead,
+    SessionHead, TailHead, decode, encode,
 };
 use crate::cluster::ClusterNode;
-use crate::commit::VoteElsewhere;
+use crate::commit::{OutcomeKey, SharedCommit, VoteElsewhere};
 use crate::document_parts::bad_bson;
 use crate::entry::ArrivalKind;
 use crate::node::Node;
@@ -146,21 +146,19 @@ impl Answers {
                 encode(&outcome.is_some(), &outcome.map(|outcome| outcome.to_bytes()).unwrap_or_default())
             }
             CallKind::Outcome => {
-                let (head, _) = decode::<OutcomeHead>(payload)?;
-                let has_passed = || match &head {
-                    OutcomeHead::Record(offset) => partition.applied() > *offset,
-                    OutcomeHead::Part(_) => false,
+                let (key, _) = decode::<OutcomeKey>(payload)?;
+                let has_passed = || match key {
+                    OutcomeKey::Record(offset) => partition.applied() > offset,
+                    OutcomeKey::Part(_) => false,
                 };
-                let outcome = node.host.outcomes.wait(
-                    partition.id,
-                    head.key()?,
-                    (&*node.host.clock, timeout),
-                    has_passed,
-                )?;
+                let clock = &*node.host.clock;
+                let outcome = node.host.outcomes.wait(partition.id, key, (clock, timeout), has_passed)?;
                 let reply = outcome.map(|outcome| message::encode_reply(&outcome)).transpose()?;
                 encode(&reply.is_some(), &reply.unwrap_or_default())
             }
-            CallKind::Vote => encode(&vote(node, partition, decode::<VoteHead>(payload)?.0, timeout)?, &[]),
+            CallKind::Vote => {
+                encode(&vote(node, partition, &decode::<SharedCommit>(payload)?.0, timeout)?, &[])
+            }
             CallKind::Arrived => {
                 let (from, _) = decode::<Vec<u32>>(payload)?;
                 let state = partition.read_state()?;
@@ -173,7 +171,7 @@ impl Answers {
             CallKind::Counters => encode(&partition.counters.copy(), &[]),
             CallKind::FindInUnit => {
                 let (head, _) = decode::<QueryHead>(payload)?;
-                message::encode_columns(partition.find_in_unit(&head.unit(), &head.query)?)
+                message::encode_columns(partition.find_in_unit(&head.unit, &head.query)?)
             }
             CallKind::ExplainEvent => {
                 let (head, _) = decode::<ExplainEventHead>(payload)?;
@@ -181,7 +179,7 @@ impl Answers {
             }
             CallKind::ExplainQuery => {
                 let (head, _) = decode::<QueryHead>(payload)?;
-                encode(&partition.explain_query(&head.unit(), &head.query, head.key.as_deref())?, &[])
+                encode(&partition.explain_query(&head.unit, &head.query, head.key.as_deref())?, &[])
             }
             CallKind::Fetch | CallKind::Count | CallKind::TailRows => {
                 Err(Error::invalid(format!("{kind:?} is asked in another way")))
@@ -298,10 +296,9 @@ impl FetchQuery {
 fn vote(
     node: &Node,
     partition: &Partition,
-    head: VoteHead,
+    commit: &SharedCommit,
     timeout: Duration,
 ) -> Result<Option<VoteElsewhere>> {
-    let commit = head.commit()?;
     let commits = &node.host.commits;
     let deadline = node.host.clock.monotonic() + timeout;
     loop {
@@ -373,7 +370,7 @@ impl CallHandler for AnswerHandler {
 }
 
 fn kind_of(number: u16) -> Result<CallKind> {
-    CallKind::of(number).ok_or_else(|| {
+    CallKind::try_from(number).map_err(|_| {
         Error::invalid(format!(
             "call of kind {number}, which this version does not have: upgrade this node first"
         ))

@@ -8,7 +8,8 @@ use tidemill_docs::{DocBytes, Filter, Sequence};
 use tidemill_types::{Error, Offset, PartitionId, Result};
 
 use super::message::{CallKind, FetchHead, KeptHead, decode, encode, read_documents};
-use super::{ATTEMPT_TIMEOUT, Answer, NodeAddress, PeerNodes, stopping};
+use super::{ATTEMPT_TIMEOUT, Answer, PeerNodes, stopping};
+use crate::cluster::OwnerAddress;
 use crate::document_parts::part::{
     DocumentsElsewhere, DocumentsPart, KeptDocuments, PlaceOfDocuments, WantedDocuments,
 };
@@ -47,7 +48,7 @@ pub fn end_keep(
 /// A moment that another node keeps until this is dropped.
 struct KeptMoment {
     peers: Arc<PeerNodes>,
-    node: NodeAddress,
+    node: OwnerAddress,
     partition: PartitionId,
     moment: u64,
 }
@@ -106,7 +107,7 @@ impl KeptDocuments for KeptMoment {
         let question = self.question(collection, &WantedDocuments::matching(filter))?;
         let (peers, node, partition) = (self.peers.clone(), self.node.clone(), self.partition);
         let reply = self.peers.runtime.run(async move {
-            match peers.call(&node, partition, 0, CallKind::Count, question, ATTEMPT_TIMEOUT).await? {
+            match peers.call(&node, partition, CallKind::Count, question, ATTEMPT_TIMEOUT).await? {
                 tidemill_rpc::Reply::Payload(reply) => Ok(reply),
                 tidemill_rpc::Reply::NotOwner { .. } => {
                     Err(Error::internal(format!("node {} does not count a kept moment", node.node)))

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use arrow_array::RecordBatch;
 use arrow_schema::{Field, Schema, SchemaRef};
 use bytes::Bytes;
+use num_enum::TryFromPrimitive;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
@@ -20,7 +21,7 @@ use tidemill_types::{Error, EventId, Offset, PartitionId, Result};
 use tidemill_zones::MissingTail;
 
 use crate::apply::ApplyReply;
-use crate::commit::{OutcomeKey, SessionWrite, SharedCommit, SharedCommits, TransactionId};
+use crate::commit::{SessionWrite, SharedCommits};
 use crate::deployment::Deployment;
 use crate::document_parts::place::PlaceOfId;
 use crate::partition::TableName;
@@ -30,7 +31,7 @@ use crate::queries::UnitName;
 pub const CHUNK_BYTES: usize = 256 << 10;
 
 /// Kind of a call.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, TryFromPrimitive)]
 #[repr(u16)]
 pub enum CallKind {
     /// Waits until records are applied.
@@ -69,34 +70,6 @@ pub enum CallKind {
     ExplainEvent = 17,
     /// Explains a query.
     ExplainQuery = 18,
-}
-
-impl CallKind {
-    const ALL: [Self; 18] = [
-        Self::WaitApplied,
-        Self::CatchUp,
-        Self::WaitsForStore,
-        Self::Progress,
-        Self::Definitions,
-        Self::Keep,
-        Self::Fetch,
-        Self::Count,
-        Self::FindDocument,
-        Self::Session,
-        Self::Outcome,
-        Self::Vote,
-        Self::Arrived,
-        Self::TailRows,
-        Self::Counters,
-        Self::FindInUnit,
-        Self::ExplainEvent,
-        Self::ExplainQuery,
-    ];
-
-    /// Returns the kind with a number; `None` for one of a later version.
-    pub fn of(number: u16) -> Option<Self> {
-        Self::ALL.into_iter().find(|kind| *kind as u16 == number)
-    }
 }
 
 /// Encodes a payload.
@@ -209,13 +182,11 @@ impl ExplainEventHead {
     }
 }
 
-/// A unit of queries, and a query.
+/// A query of a unit.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct QueryHead {
-    /// File of the unit.
-    pub file: String,
-    /// True if it runs in each partition.
-    pub partitioned: bool,
+    /// The unit.
+    pub unit: UnitName,
     /// Name or text of the query.
     pub query: String,
     /// Key of `partition with`.
@@ -225,13 +196,7 @@ pub struct QueryHead {
 impl QueryHead {
     /// Returns the head for a query of a unit.
     pub fn new(unit: &UnitName, query: &str, key: Option<&str>) -> Self {
-        let UnitName { file, partitioned } = unit.clone();
-        Self { file, partitioned, query: query.to_owned(), key: key.map(str::to_owned) }
-    }
-
-    /// Returns the unit.
-    pub fn unit(&self) -> UnitName {
-        UnitName { file: self.file.clone(), partitioned: self.partitioned }
+        Self { unit: unit.clone(), query: query.to_owned(), key: key.map(str::to_owned) }
     }
 }
 
@@ -257,63 +222,6 @@ impl SessionHead {
         let (Self { number, statement }, session) = decode(payload)?;
         Ok(SessionWrite { session, number, statement })
     }
-}
-
-/// A record whose outcome is asked for.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub enum OutcomeHead {
-    /// The record at this offset.
-    Record(Offset),
-    /// The part of the transaction with this id.
-    Part(String),
-}
-
-impl OutcomeHead {
-    /// Returns the head of a key.
-    pub fn new(key: OutcomeKey) -> Self {
-        match key {
-            OutcomeKey::Record(offset) => Self::Record(offset),
-            OutcomeKey::Part(id) => Self::Part(id.to_hex()),
-        }
-    }
-
-    /// Returns the key.
-    ///
-    /// Errors: `Invalid` for a malformed id.
-    pub fn key(&self) -> Result<OutcomeKey> {
-        Ok(match self {
-            Self::Record(offset) => OutcomeKey::Record(*offset),
-            Self::Part(id) => OutcomeKey::Part(transaction_id(id)?),
-        })
-    }
-}
-
-/// A transaction whose vote is asked for.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct VoteHead {
-    id: String,
-    order: i64,
-    participants: Vec<PartitionId>,
-}
-
-impl VoteHead {
-    /// Returns the head of a transaction.
-    pub fn new(commit: &SharedCommit) -> Self {
-        let SharedCommit { id, order, participants } = commit.clone();
-        Self { id: id.to_hex(), order, participants }
-    }
-
-    /// Returns the transaction.
-    ///
-    /// Errors: `Invalid` for a malformed id.
-    pub fn commit(self) -> Result<SharedCommit> {
-        let Self { id, order, participants } = self;
-        Ok(SharedCommit { id: transaction_id(&id)?, order, participants })
-    }
-}
-
-fn transaction_id(hex: &str) -> Result<TransactionId> {
-    TransactionId::parse_str(hex).map_err(|e| Error::invalid(format!("id of a transaction: {e}")))
 }
 
 /// Effects of a record. Its outcome and the events that were emitted are the body.
@@ -490,9 +398,9 @@ mod tests {
 
     #[test]
     fn kinds_have_numbers_of_their_own() {
-        for kind in CallKind::ALL {
-            assert_eq!(CallKind::of(kind as u16), Some(kind));
+        for number in 1..=CallKind::ExplainQuery as u16 {
+            assert_eq!(CallKind::try_from(number).map(|kind| kind as u16), Ok(number));
         }
-        assert_eq!((CallKind::of(0), CallKind::of(99)), (None, None));
+        assert!(CallKind::try_from(0).is_err() && CallKind::try_from(99).is_err());
     }
 }

@@ -75,15 +75,6 @@ pub struct PeerOptions {
     pub security: Security,
 }
 
-/// A node at an address for calls.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NodeAddress {
-    /// Name.
-    pub node: String,
-    /// Address, `HOST:PORT`.
-    pub calls: String,
-}
-
 /// A listener for the calls of other nodes, before the node joins them.
 pub struct PeerListener {
     runtime: StoreRuntime,
@@ -178,22 +169,22 @@ impl PartitionPeers for PeerNodes {
 }
 
 /// A reply, and the node that gave it.
-type Answer = (NodeAddress, Bytes);
+type Answer = (OwnerAddress, Bytes);
 
 impl PeerNodes {
     fn this(&self) -> Result<Arc<Self>> {
-        self.this.upgrade().ok_or_else(|| Error::unavailable("the node stops"))
+        self.this.upgrade().ok_or_else(stopping)
     }
 
     fn node(&self) -> Result<Arc<Node>> {
-        self.node.upgrade().ok_or_else(|| Error::unavailable("the node stops"))
+        self.node.upgrade().ok_or_else(stopping)
     }
 
     /// Asks the owner of a partition, the next one as well, and waits for the reply.
     ///
     /// Errors: that of the owner; `Unavailable` if none answers in time.
     fn ask(&self, partition: PartitionId, kind: CallKind, payload: Bytes) -> Result<Bytes> {
-        Ok(self.begin_ask(partition, kind, payload)?.recv().map_err(|_| stopping())??.1)
+        Ok(self.runtime.run(self.this()?.ask_owner(partition, kind, payload, ASK_TIMEOUT))?.1)
     }
 
     /// Begins to ask as [`Self::ask`] does.
@@ -224,18 +215,15 @@ impl PeerNodes {
             let left = deadline.saturating_duration_since(Instant::now()).min(ATTEMPT_TIMEOUT);
             let failed = match self.cluster.owner_of(partition) {
                 None => Error::unavailable("no node owns it"),
-                Some(OwnerAddress { node, calls, epoch, .. }) => {
-                    let address = NodeAddress { node, calls };
-                    match self.call(&address, partition, epoch, kind, payload.clone(), left).await {
-                        Ok(Reply::Payload(reply)) => return Ok((address, reply)),
-                        Ok(Reply::NotOwner { .. }) => {
-                            Error::unavailable(format!("node {} does not answer for it yet", address.node))
-                        }
-                        Err(CallError::Answered(e)) => return Err(e),
-                        // each call may be repeated
-                        Err(e) => e.into(),
+                Some(owner) => match self.call(&owner, partition, kind, payload.clone(), left).await {
+                    Ok(Reply::Payload(reply)) => return Ok((owner, reply)),
+                    Ok(Reply::NotOwner { .. }) => {
+                        Error::unavailable(format!("node {} does not answer for it yet", owner.node))
                     }
-                }
+                    Err(CallError::Answered(e)) => return Err(e),
+                    // each call may be repeated
+                    Err(e) => e.into(),
+                },
             };
             if Instant::now() + RETRY_INTERVAL >= deadline {
                 return Err(failed.context(format!("partition {partition} cannot be asked")));
@@ -247,9 +235,8 @@ impl PeerNodes {
     /// Calls a node, which may be this one.
     async fn call(
         &self,
-        address: &NodeAddress,
+        address: &OwnerAddress,
         partition: PartitionId,
-        epoch: u64,
         kind: CallKind,
         payload: Bytes,
         timeout: Duration,
@@ -261,7 +248,8 @@ impl PeerNodes {
             return answered.unwrap_or_else(|_| Err(stopping())).map_err(CallError::Answered);
         }
         let client = self.peers.client(&address.node, &address.calls).map_err(CallError::Answered)?;
-        client.call(CallRequest { kind: kind as u16, partition, epoch, timeout, payload }).await
+        let request = CallRequest { kind: kind as u16, partition, epoch: address.epoch, timeout, payload };
+        client.call(request).await
     }
 
     /// Returns all replies of a call that has many.
@@ -269,7 +257,7 @@ impl PeerNodes {
     /// Errors: that of the node; `Unavailable` if it does not answer or is not the owner; `LimitReached` for too many bytes.
     fn read(
         &self,
-        address: &NodeAddress,
+        address: &OwnerAddress,
         partition: PartitionId,
         kind: CallKind,
         payload: Bytes,
@@ -284,22 +272,18 @@ impl PeerNodes {
             return last.map(|()| replies.all);
         }
         let client = self.peers.client(&address.node, &address.calls)?;
-        let (sender, receiver) = crossbeam_channel::bounded(1);
         let address = address.clone();
-        self.runtime.spawn(async move {
-            let read = async {
-                let request =
-                    CallRequest { kind: kind as u16, partition, epoch: 0, timeout: ATTEMPT_TIMEOUT, payload };
-                let mut stream = client.stream(request).await?;
-                let mut replies = Replies::default();
-                while let Some(reply) = futures::StreamExt::next(&mut stream).await {
-                    replies.push(reply?, &address)?;
-                }
-                Ok(replies.all)
-            };
-            _ = sender.send(read.await);
-        });
-        receiver.recv().map_err(|_| stopping())?
+        self.runtime.run(async move {
+            let epoch = address.epoch;
+            let request =
+                CallRequest { kind: kind as u16, partition, epoch, timeout: ATTEMPT_TIMEOUT, payload };
+            let mut stream = client.stream(request).await?;
+            let mut replies = Replies::default();
+            while let Some(reply) = futures::StreamExt::next(&mut stream).await {
+                replies.push(reply?, &address)?;
+            }
+            Ok(replies.all)
+        })
     }
 
     /// Returns, for each kind of arrival, the last record of the partitions `from` whose emissions the owner of `partition` has applied.
@@ -336,7 +320,7 @@ struct Replies {
 }
 
 impl Replies {
-    fn push(&mut self, reply: Reply, from: &NodeAddress) -> Result<()> {
+    fn push(&mut self, reply: Reply, from: &OwnerAddress) -> Result<()> {
         let Reply::Payload(payload) = reply else {
             return Err(Error::unavailable(format!(
                 "node {} does not own the partition any more",

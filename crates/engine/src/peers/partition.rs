@@ -14,10 +14,9 @@ use tidemill_zones::MissingTail;
 
 use super::answer::decode_definitions;
 use super::message::{
-    self, CallKind, ExplainEventHead, FoundHead, OutcomeHead, QueryHead, SessionHead, TailHead, decode,
-    encode,
+    self, CallKind, ExplainEventHead, FoundHead, QueryHead, SessionHead, TailHead, decode, encode,
 };
-use super::{NodeAddress, PeerNodes, documents};
+use super::{PeerNodes, documents};
 use crate::apply::ApplyReply;
 use crate::commit::{OutcomeKey, SessionWrite, TransactionId};
 use crate::document_parts::part::DocumentsPart;
@@ -55,7 +54,7 @@ impl PeerPartition {
 fn wait_for_outcome(peers: &PeerNodes, id: PartitionId, key: OutcomeKey) -> Result<ApplyReply> {
     let node = peers.node()?;
     let deadline = node.host.clock.monotonic() + node.app.deployment.settings.send_timeout.to_std();
-    let question = encode(&OutcomeHead::new(key), &[])?;
+    let question = encode(&key, &[])?;
     loop {
         let (is_there, outcome) = decode::<bool>(&peers.ask(id, CallKind::Outcome, question.clone())?)?;
         if is_there {
@@ -133,8 +132,7 @@ impl PartitionClient for PeerPartition {
         let head = TailHead { table: table.clone(), after: missing.after, next: missing.next };
         let owner = self.peers.cluster.owner_of(self.id);
         let owner = owner.ok_or_else(|| Error::unavailable(format!("no node owns partition {}", self.id)))?;
-        let address = NodeAddress { node: owner.node, calls: owner.calls };
-        let replies = self.peers.read(&address, self.id, CallKind::TailRows, encode(&head, &[])?)?;
+        let replies = self.peers.read(&owner, self.id, CallKind::TailRows, encode(&head, &[])?)?;
         let Some((first, rows)) = replies.split_first() else {
             return Err(Error::internal("a node has answered with nothing"));
         };

@@ -2,7 +2,7 @@
 
 use tidemill_types::PartitionId;
 
-use super::message::{CallKind, VoteHead, decode, encode};
+use super::message::{CallKind, decode, encode};
 use super::{ASK_TIMEOUT, PeerNodes};
 use crate::commit::{SharedCommit, VoteElsewhere};
 use crate::host::VotesElsewhere;
@@ -33,7 +33,7 @@ impl PeerNodes {
         commit: &SharedCommit,
         partition: PartitionId,
     ) -> tidemill_types::Result<()> {
-        let question = encode(&VoteHead::new(commit), &[])?;
+        let question = encode(commit, &[])?;
         let (_, reply) = self.clone().ask_owner(partition, CallKind::Vote, question, ASK_TIMEOUT).await?;
         if let Some(vote) = decode::<Option<VoteElsewhere>>(&reply)?.0 {
             self.node()?.host.commits.note_elsewhere(commit, partition, vote);

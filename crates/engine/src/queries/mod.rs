@@ -77,7 +77,7 @@ pub struct QueryFile {
 }
 
 /// Name of a unit, by which processes with the same app mean the same.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
 pub struct UnitName {
     /// Name of its file.
     pub file: String,
