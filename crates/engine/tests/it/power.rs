@@ -52,7 +52,9 @@ fn power_failures_lose_and_double_nothing_acknowledged_as_fsync() {
         disk.stop_at(stop, StdRng::seed_from_u64(rng.random()));
         // the power failure may occur during the start itself
         if let Ok(engine) = open(dir.path(), &disk) {
-            assert_eq!(problems(&engine), Vec::<String>::new(), "failure {failure}");
+            let problems = problems(&engine);
+            // a background write may meet the power failure as soon as the engine is open
+            assert!(problems.is_empty() || disk.ops() > stop, "failure {failure}: {problems:?}");
             world.send_until_failure(&engine, &mut rng, || disk.ops() > stop);
             engine.abandon();
         }
