@@ -12,12 +12,15 @@ import json
 import os
 import pathlib
 import shutil
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import time
 import urllib.request
+
+from links import Link
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 NAMES = ("a", "b", "c")
@@ -31,10 +34,12 @@ def free_port():
 
 
 class Nodes:
-    """Nodes by name, of which some run."""
+    """Nodes by name, of which some run. With `links`, each node reaches the object store, and is reached by the other
+    nodes, through links that can be cut: `store_links` and `peer_links` by name."""
 
-    def __init__(self, program, app, servers_port, replicas="all"):
+    def __init__(self, program, app, servers_port, replicas="all", links=False):
         self.replicas = replicas
+        self.links = links
         self.program, self.app = os.path.abspath(program), os.path.abspath(app)
         self.place = pathlib.Path(tempfile.mkdtemp(prefix="tidemill-nodes-"))
         self.ports = {name: free_port() for name in NAMES}
@@ -47,10 +52,15 @@ class Nodes:
         except subprocess.CalledProcessError as error:
             sys.exit(f"the servers do not start: {error.stderr.strip()}")
         self.addresses = dict(line.split("=", 1) for line in lines)
+        store_port = int(self.addresses["SERVERS_S3"].rsplit(":", 1)[1])
+        self.peer_ports = {name: free_port() for name in NAMES}
+        self.store_links = {name: Link(store_port) for name in NAMES} if self.links else {}
+        self.peer_links = {name: Link(self.peer_ports[name]) for name in NAMES} if self.links else {}
         return self
 
     def __exit__(self, failure, *_):
         for process in self.processes.values():
+            process.send_signal(signal.SIGCONT)
             process.terminate()
         for process in self.processes.values():
             process.wait()
@@ -68,7 +78,7 @@ class Nodes:
     def start(self, name):
         environment = dict(
             os.environ,
-            AWS_ENDPOINT=self.addresses["SERVERS_S3"],
+            AWS_ENDPOINT=f"http://127.0.0.1:{self.store_links[name].port}" if self.links else self.addresses["SERVERS_S3"],
             AWS_ALLOW_HTTP="true",
             AWS_ACCESS_KEY_ID="tidemill",
             AWS_SECRET_ACCESS_KEY="tidemill",
@@ -81,7 +91,10 @@ class Nodes:
         if self.replicas != "all":
             secret = self.place / "secret"
             secret.write_text("nodes of one machine")
-            command += ["--replicas", self.replicas, "--peers", "127.0.0.1:0", "--peers-secret", secret]
+            command += ["--replicas", self.replicas, "--peers-secret", secret]
+            command += ["--peers", f"127.0.0.1:{self.peer_ports[name] if self.links else 0}"]
+            if self.links:
+                command += ["--peers-advertise", f"127.0.0.1:{self.peer_links[name].port}"]
         with open(self.place / f"{name}.log", "ab") as log:
             self.processes[name] = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
 
@@ -97,14 +110,28 @@ class Nodes:
         process.kill()
         process.wait()
 
-    def request(self, name, path, body=None, kind="application/x-ndjson"):
-        return json.loads(self._reply(name, path, body, kind))
+    def send_signal(self, name, number):
+        self.processes[name].send_signal(number)
 
-    def _reply(self, name, path, body, kind):
+    def send_signal_to_server(self, name, number):
+        """Sends a signal to `kafka` or `s3`."""
+        place = self.place / "servers" / name
+        pid = place / ("broker-1/pid" if name == "kafka" else "pid")
+        os.kill(int(pid.read_text()), number)
+
+    def restart_server(self, name):
+        """Ends a server as a crash does, and starts it again with its data."""
+        self._servers("kill", name)
+        self._servers("start", name)
+
+    def request(self, name, path, body=None, kind="application/x-ndjson", timeout=PATIENCE_S):
+        return json.loads(self._reply(name, path, body, kind, timeout))
+
+    def _reply(self, name, path, body, kind, timeout=PATIENCE_S):
         token = (self.place / name / "token").read_text().strip()
         headers = {"authorization": f"Bearer {token}", "content-type": kind}
         url = f"http://127.0.0.1:{self.ports[name]}{path}"
-        with urllib.request.urlopen(urllib.request.Request(url, body, headers), timeout=PATIENCE_S) as reply:
+        with urllib.request.urlopen(urllib.request.Request(url, body, headers), timeout=timeout) as reply:
             return reply.read()
 
     def metric(self, name, metric):
@@ -112,8 +139,8 @@ class Nodes:
         lines = self._reply(name, "/metrics", None, "text/plain").decode().splitlines()
         return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(metric))
 
-    def sql(self, name, query):
-        return self.request(name, "/api/v1/sql?format=json", query.encode(), "text/plain")
+    def sql(self, name, query, timeout=PATIENCE_S):
+        return self.request(name, "/api/v1/sql?format=json", query.encode(), "text/plain", timeout)
 
     def owners(self, name):
         """Returns the owner of each partition, as a node knows it."""
