@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::json;
 use tidemill::flow::EvalError;
 use tidemill::flow::registry::{Aggregator, ArgumentType, Function, FunctionContext, Parameter, WindowInput};
-use tidemill::flow::snapshot::{Error, Reader, Writer};
+use tidemill::flow::snapshot::{Error, Reader, SnapshotWriter};
 use tidemill::flow::store::{RowId, RowStore};
 use tidemill::flow::window::{RetainedRows, Window, WindowConstructor, WindowContext};
 use tidemill::flow::{FieldType, Registry, Value};
@@ -144,7 +144,7 @@ impl Window for Run {
         self.held.first().map_or(RetainedRows::Nothing, |oldest| RetainedRows::From(*oldest))
     }
 
-    fn save(&self, out: &mut Writer<'_>) -> Result<(), Error> {
+    fn save(&self, out: &mut SnapshotWriter<'_>) -> Result<(), Error> {
         out.state(&self.held)
     }
 

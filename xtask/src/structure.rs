@@ -15,19 +15,28 @@ const CIRCLE_MAX: usize = 2;
 /// Length in characters below which a line of a doc comment seldom adds information to the name.
 const DOC_SHORT: usize = 28;
 
+/// Maximum number of files directly in a folder of a crate's source, subfolders not counted.
+const FOLDER_MAX: usize = 20;
+
+/// Maximum number of type names that have more than two definitions in the whole tree.
+const REPEATED_NAMES_MAX: usize = 40;
+
 /// Statistics of a crate.
 #[derive(Debug, Default)]
 pub struct Crate {
     pub name: String,
     pub lines: usize,
-    /// Number of top-level modules; `public_modules` counts those of them that are public.
+    /// Number of modules at the top level and in groups; `public_modules` counts those at the top level that
+    /// are public.
     pub modules: usize,
     pub public_modules: usize,
     /// Modules of each import cycle, the largest cycle first.
     pub circles: Vec<Vec<String>>,
+    /// Folders with more than [`FOLDER_MAX`] files, relative to the crate's source, with their numbers of files.
+    pub full_folders: Vec<(PathBuf, usize)>,
     pub docs: usize,
     pub short_docs: usize,
-    /// Names of structs, enums, traits and type aliases.
+    /// Names of structs, enums, traits and type aliases; associated types repeat the name of their trait.
     pub types: Vec<String>,
 }
 
@@ -39,20 +48,46 @@ pub fn read(crates: &Path) -> Result<Vec<Crate>> {
     dirs.iter().map(|dir| read_crate(dir)).collect()
 }
 
-/// Returns a message for each crate whose import cycles are larger than allowed.
+/// Returns a message for each import cycle and each folder that is larger than allowed, and one if too many
+/// type names are repeated.
 pub fn problems(crates: &[Crate]) -> Vec<String> {
-    let circles = crates.iter().filter_map(|c| Some((c, c.circles.first()?)));
-    circles
-        .filter(|(_, circle)| circle.len() > CIRCLE_MAX)
-        .map(|(c, circle)| {
-            format!(
+    let mut problems = Vec::new();
+    for c in crates {
+        if let Some(circle) = c.circles.first().filter(|circle| circle.len() > CIRCLE_MAX) {
+            problems.push(format!(
                 "crates/{}: {} modules import each other in a circle: {}. Move what they share into a module of its own",
                 c.name,
                 circle.len(),
                 circle.join(", ")
+            ));
+        }
+        problems.extend(c.full_folders.iter().map(|(folder, files)| {
+            format!(
+                "crates/{}/src/{}: {files} files in one folder; at most {FOLDER_MAX} are allowed. Group those of one subject \
+                 in a folder of their own",
+                c.name,
+                folder.display()
             )
-        })
-        .collect()
+        }));
+    }
+    let repeated = repeated_names(crates);
+    if repeated.len() > REPEATED_NAMES_MAX {
+        problems.push(format!(
+            "{} type names have more than two definitions; at most {REPEATED_NAMES_MAX} are allowed: {}",
+            repeated.len(),
+            repeated.iter().map(|(name, n)| format!("{name} {n}")).collect::<Vec<_>>().join(", ")
+        ));
+    }
+    problems
+}
+
+/// Returns the type names with more than two definitions, with the number of their definitions.
+fn repeated_names(crates: &[Crate]) -> Vec<(&str, usize)> {
+    let mut names: BTreeMap<&str, usize> = BTreeMap::new();
+    for name in crates.iter().flat_map(|c| &c.types) {
+        *names.entry(name).or_default() += 1;
+    }
+    names.into_iter().filter(|(_, n)| *n > 2).collect()
 }
 
 /// Formats the table that `cargo xtask structure` prints.
@@ -73,20 +108,20 @@ pub fn table(crates: &[Crate]) -> String {
             c.short_docs
         );
     }
-    let mut names: BTreeMap<&str, usize> = BTreeMap::new();
-    for name in crates.iter().flat_map(|c| &c.types) {
-        *names.entry(name).or_default() += 1;
+    let total: usize = crates.iter().map(|c| c.types.len()).sum();
+    let repeated = repeated_names(crates);
+    text += &format!("{total} types; {} of their names have more than two definitions:\n", repeated.len());
+    for (name, n) in &repeated {
+        text += &format!("  {n:>2} {name}\n");
     }
-    let often = names.values().filter(|n| **n > 2).count();
-    let total: usize = names.values().sum();
-    text + &format!("{total} types have {} names; {often} names are defined more than twice\n", names.len())
+    text
 }
 
 fn read_crate(dir: &Path) -> Result<Crate> {
     let src = dir.join("src");
     let files = files(&src, "rs")?;
     let name = dir.file_name().and_then(|n| n.to_str()).unwrap_or_default().to_owned();
-    let mut counted = Crate { name, ..Crate::default() };
+    let mut counted = Crate { name, full_folders: full_folders(&src, &files), ..Crate::default() };
     let mut parsed = Vec::new();
     for file in &files {
         let text = std::fs::read_to_string(file).with_context(|| file.display().to_string())?;
@@ -98,41 +133,50 @@ fn read_crate(dir: &Path) -> Result<Crate> {
         let tree = syn::parse_file(&text).with_context(|| file.display().to_string())?;
         parsed.push((module_path(&src, file), tree));
     }
-    let root = parsed.iter().find(|(path, _)| path.is_empty()).map(|(_, tree)| tree);
-    let mut modules = BTreeSet::new();
-    let mut exports = BTreeMap::new();
-    for item in root.into_iter().flat_map(|tree| &tree.items) {
+    let tree_of = |name: &[String]| parsed.iter().find(|(path, _)| path == name).map(|(_, tree)| tree);
+    let mut modules = Modules::default();
+    for item in tree_of(&[]).into_iter().flat_map(|tree| &tree.items) {
         match item {
             syn::Item::Mod(module) if !is_test(&module.attrs) => {
-                modules.insert(module.ident.to_string());
+                let name = module.ident.to_string();
                 counted.public_modules += usize::from(matches!(module.vis, syn::Visibility::Public(_)));
+                let members = tree_of(std::slice::from_ref(&name)).map_or_else(Vec::new, group_members);
+                counted.modules += members.len().max(1);
+                if members.is_empty() {
+                    modules.names.insert(name);
+                } else {
+                    modules.names.extend(members.iter().map(|member| format!("{name}::{member}")));
+                    modules.groups.insert(name);
+                }
             }
-            syn::Item::Use(item) => exported(&item.tree, &mut Vec::new(), &mut exports),
+            syn::Item::Use(item) => exported(&item.tree, &mut Vec::new(), &mut modules.exports),
             _ => {}
         }
     }
-    counted.modules = modules.len();
     let mut edges: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for (path, tree) in &parsed {
-        let Some(own) = path.first() else { continue };
+        let Some(own) = modules.module_of(path) else { continue };
         // unit tests in a file of their own may use the whole crate
         if path.last().is_some_and(|last| last == "tests") {
             continue;
         }
-        let mut uses = Uses {
-            path: path.clone(),
-            modules: &modules,
-            exports: &exports,
-            found: BTreeSet::new(),
-            types: vec![],
-        };
+        let mut uses = Uses { path: path.clone(), modules: &modules, found: BTreeSet::new(), types: vec![] };
         uses.visit_file(tree);
-        uses.found.remove(own);
-        edges.entry(own.clone()).or_default().extend(uses.found);
+        uses.found.remove(&own);
+        edges.entry(own).or_default().extend(uses.found);
         counted.types.append(&mut uses.types);
     }
-    counted.circles = circles(&modules, &edges);
+    counted.circles = circles(&modules.names, &edges);
     Ok(counted)
+}
+
+/// Returns the folders below `src` that have more than [`FOLDER_MAX`] of `files`.
+fn full_folders(src: &Path, files: &[PathBuf]) -> Vec<(PathBuf, usize)> {
+    let mut folders: BTreeMap<PathBuf, usize> = BTreeMap::new();
+    for folder in files.iter().filter_map(|file| file.strip_prefix(src).unwrap_or(file).parent()) {
+        *folders.entry(folder.to_owned()).or_default() += 1;
+    }
+    folders.into_iter().filter(|(_, files)| *files > FOLDER_MAX).collect()
 }
 
 /// Returns the module path of `file`: `src/a/b.rs` and `src/a/b/mod.rs` are `[a, b]`; `lib.rs` and `main.rs`
@@ -152,8 +196,43 @@ fn is_test(attributes: &[syn::Attribute]) -> bool {
     })
 }
 
-/// Records in `exports` the top-level module of each item that the root re-exports.
-fn exported(tree: &syn::UseTree, prefix: &mut Vec<String>, exports: &mut BTreeMap<String, String>) {
+/// Returns the modules that the file of a group declares; none if the file has anything else, and so is a module
+/// itself.
+fn group_members(tree: &syn::File) -> Vec<String> {
+    let members = tree.items.iter().map(|item| match item {
+        syn::Item::Mod(module) if module.content.is_none() => Some(module.ident.to_string()),
+        _ => None,
+    });
+    members.collect::<Option<_>>().unwrap_or_default()
+}
+
+/// Modules of a crate between which imports are followed: those at the top level, or the members of a group. A
+/// group is a folder whose own file only declares modules.
+#[derive(Default)]
+struct Modules {
+    /// `a`, or `group::a`.
+    names: BTreeSet<String>,
+    groups: BTreeSet<String>,
+    /// Path of the module of each item that the root re-exports.
+    exports: BTreeMap<String, Vec<String>>,
+}
+
+impl Modules {
+    /// Returns the module that contains the item at `path`; `None` for the root, a group itself, or an item of
+    /// another crate.
+    fn module_of(&self, path: &[String]) -> Option<String> {
+        let first = path.first()?;
+        let name =
+            if self.groups.contains(first) { format!("{first}::{}", path.get(1)?) } else { first.clone() };
+        self.names.contains(&name).then_some(name)
+    }
+}
+
+/// Records in `exports` the path of the module of each item that the root re-exports.
+fn exported(tree: &syn::UseTree, prefix: &mut Vec<String>, exports: &mut BTreeMap<String, Vec<String>>) {
+    let module = |prefix: &[String]| -> Vec<String> {
+        prefix.iter().filter(|part| *part != "crate" && *part != "self").cloned().collect()
+    };
     match tree {
         syn::UseTree::Path(path) => {
             prefix.push(path.ident.to_string());
@@ -161,25 +240,25 @@ fn exported(tree: &syn::UseTree, prefix: &mut Vec<String>, exports: &mut BTreeMa
             prefix.pop();
         }
         syn::UseTree::Group(group) => group.items.iter().for_each(|item| exported(item, prefix, exports)),
+        // the name may be that of a module in a group
         syn::UseTree::Name(name) => {
-            if let Some(module) = prefix.iter().find(|p| *p != "crate" && *p != "self") {
-                exports.insert(name.ident.to_string(), module.clone());
-            }
+            let mut path = module(prefix);
+            path.push(name.ident.to_string());
+            exports.insert(name.ident.to_string(), path);
         }
         syn::UseTree::Rename(rename) => {
-            if let Some(module) = prefix.iter().find(|p| *p != "crate" && *p != "self") {
-                exports.insert(rename.rename.to_string(), module.clone());
-            }
+            let mut path = module(prefix);
+            path.push(rename.ident.to_string());
+            exports.insert(rename.rename.to_string(), path);
         }
         syn::UseTree::Glob(_) => {}
     }
 }
 
-/// Visitor that collects the top-level modules that a file uses, and the names of its types.
+/// Visitor that collects the modules that a file uses, and the names of its types.
 struct Uses<'a> {
     path: Vec<String>,
-    modules: &'a BTreeSet<String>,
-    exports: &'a BTreeMap<String, String>,
+    modules: &'a Modules,
     found: BTreeSet<String>,
     types: Vec<String>,
 }
@@ -195,18 +274,14 @@ impl Uses<'_> {
             match segment.as_str() {
                 "crate" => {}
                 "super" => drop(at.pop()),
-                other => {
-                    at.push(other.to_owned());
-                    break;
-                }
+                other => at.push(other.to_owned()),
             }
         }
-        let Some(first) = at.first() else { return };
-        if self.modules.contains(first) {
-            self.found.insert(first.clone());
-        } else if let Some(module) = self.exports.get(first) {
-            self.found.insert(module.clone());
-        }
+        let module = self.modules.module_of(&at).or_else(|| {
+            let path = self.modules.exports.get(at.first()?)?;
+            self.modules.module_of(path)
+        });
+        self.found.extend(module);
     }
 
     fn resolve_tree(&mut self, tree: &syn::UseTree, prefix: &mut Vec<String>) {
@@ -311,15 +386,26 @@ mod tests {
     }
 
     #[test]
-    fn paths_lead_to_top_level_modules() {
-        let modules = ["inner", "other", "third"].map(str::to_owned).into();
-        let exports = [("Exported".to_owned(), "third".to_owned())].into();
+    fn folders_with_too_many_files_are_full() {
+        let src = Path::new("src");
+        let files: Vec<PathBuf> = (0..=FOLDER_MAX).map(|i| src.join(format!("a/{i}.rs"))).collect();
+        assert_eq!(full_folders(src, &files), [(PathBuf::from("a"), FOLDER_MAX + 1)]);
+        assert_eq!(full_folders(src, &files[1..]), []);
+    }
+
+    #[test]
+    fn paths_lead_to_top_level_modules_and_members_of_groups() {
+        let modules = Modules {
+            names: ["inner", "other", "third", "group::one"].map(str::to_owned).into(),
+            groups: ["group".to_owned()].into(),
+            exports: [("Exported".to_owned(), vec!["third".to_owned(), "Exported".to_owned()])].into(),
+        };
         let path = vec!["inner".to_owned(), "deep".to_owned()];
-        let mut uses =
-            Uses { path, modules: &modules, exports: &exports, found: BTreeSet::new(), types: vec![] };
+        let mut uses = Uses { path, modules: &modules, found: BTreeSet::new(), types: vec![] };
         let text = "use super::sibling::X; use super::super::other::{Y, z}; fn f(e: crate::Exported) {} \
+            use crate::group::{one::Z, two}; \
             #[cfg(test)] mod tests { use crate::nothing::N; }";
         uses.visit_file(&syn::parse_file(text).unwrap());
-        assert_eq!(uses.found, ["inner", "other", "third"].map(str::to_owned).into());
+        assert_eq!(uses.found, ["group::one", "inner", "other", "third"].map(str::to_owned).into());
     }
 }

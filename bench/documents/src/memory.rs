@@ -5,7 +5,7 @@ use bson::RawDocumentBuf;
 use clap::Args;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use tidemill_docs::{Command, Direction, IndexSpec};
+use tidemill_docs::{Direction, DocumentCommand, IndexSpec};
 use tidemill_engine::Engine;
 
 use crate::{Level, open, workload};
@@ -54,7 +54,7 @@ fn measure_shape(shape: &str, records: u64) -> Result<()> {
     let filled = settled(&engine)? - empty;
     let fields = vec![("indexed".to_owned(), Direction::Ascending)];
     let index = IndexSpec { name: "indexed_1".to_owned(), fields, ..IndexSpec::default() };
-    engine.write_documents(Command::CreateIndex { collection: "Measured".into(), index }, None)?;
+    engine.write_documents(DocumentCommand::CreateIndex { collection: "Measured".into(), index }, None)?;
     let indexed = settled(&engine)? - empty;
     let each = |total: usize| total as f64 / records as f64;
     let ratio = |total: usize| total as f64 / bytes as f64;

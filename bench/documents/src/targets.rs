@@ -10,7 +10,7 @@ use bson::raw::{RawDocument, RawDocumentBuf};
 use bson::{cstr, rawdoc};
 use clap::ValueEnum;
 use mongodb::sync::{Client, Collection};
-use tidemill_docs::{Command, Direction, FindOptions, SortOrder};
+use tidemill_docs::{Direction, DocumentCommand, FindOptions, SortOrder};
 use tidemill_engine::{BodyFormat, DocumentWrite, Engine, SendOptions};
 use tidemill_types::Value;
 
@@ -126,7 +126,7 @@ impl Submit {
         if self.in_flight.len() >= IN_FLIGHT_MAX {
             self.wait_oldest()?;
         }
-        let command = Command::Update {
+        let command = DocumentCommand::Update {
             collection: COLLECTION.to_owned(),
             filter: rawdoc! { "_id": key }.into_bytes().into(),
             update: set(field, value)?.into_bytes().into(),

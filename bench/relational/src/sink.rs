@@ -7,8 +7,8 @@ use anyhow::ensure;
 use arrow_array::RecordBatch;
 use tidemill_connect::runtime;
 use tidemill_relational::{
-    BulkWriter, Column, Database, DatabaseUrl, DbError, ExistingTable, Mapping, Operation, PositionTable,
-    StoredPosition, TableName, TableSchema,
+    BulkWriter, Column, DatabaseConnection, DatabaseUrl, DbError, ExistingTable, Mapping, Operation,
+    PositionTable, StoredPosition, TableName, TableSchema,
 };
 use tidemill_types::{EventId, Offset, PartitionId};
 
@@ -37,7 +37,7 @@ pub fn write(url: &str, operation: Operation, events: &[Event], rows: usize) -> 
 }
 
 struct Sink {
-    db: Database,
+    db: DatabaseConnection,
     writer: BulkWriter,
     positions: PositionTable,
     position: StoredPosition,
@@ -46,7 +46,7 @@ struct Sink {
 impl Sink {
     async fn open(url: &str, operation: Operation) -> Result<Self, DbError> {
         let url = DatabaseUrl::parse(url).map_err(DbError::invalid)?;
-        let mut db = Database::connect(&url, None, None).await?;
+        let mut db = DatabaseConnection::connect(&url, None, None).await?;
         let schema = schema();
         let table = TableSchema {
             name: TableName::parse(TABLE).map_err(DbError::invalid)?,

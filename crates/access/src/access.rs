@@ -8,7 +8,7 @@ use parking_lot::{Mutex, MutexGuard};
 use tidemill_types::{ErrorKind, Result, Timestamp};
 
 use crate::accounts::Accounts;
-use crate::file::{AccessFile, Stamp};
+use crate::file::{AccessFile, FileIdentity};
 use crate::principal::{Principal, Proof};
 use crate::token::Token;
 use crate::verifier::Verifier;
@@ -16,7 +16,7 @@ use crate::verifier::Verifier;
 /// Time between two looks at the file, in microseconds.
 const CHECK_MICROS: i64 = 1_000_000;
 
-type Clock = Box<dyn Fn() -> Timestamp + Send + Sync>;
+type WallClock = Box<dyn Fn() -> Timestamp + Send + Sync>;
 
 /// Users and tokens of a running server.
 ///
@@ -24,7 +24,7 @@ type Clock = Box<dyn Fn() -> Timestamp + Send + Sync>;
 /// leaves the users and tokens as they were; the log says so, and [`Self::problem`] does.
 pub struct Access {
     file: AccessFile,
-    now: Clock,
+    now: WallClock,
     /// Secret from which salts of unknown users are derived.
     secret: [u8; 32],
     state: Mutex<State>,
@@ -34,7 +34,7 @@ struct State {
     accounts: Arc<Accounts>,
     /// Number of contents of the file so far.
     generation: u64,
-    stamp: Stamp,
+    stamp: FileIdentity,
     checked: Timestamp,
     problem: Option<String>,
 }

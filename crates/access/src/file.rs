@@ -26,7 +26,7 @@ pub struct AccessFile {
 }
 
 /// Identity of one content of the file: device, inode, seconds and nanoseconds of the last change, and length.
-pub(crate) type Stamp = Option<(u64, u64, i64, i64, u64)>;
+pub(crate) type FileIdentity = Option<(u64, u64, i64, i64, u64)>;
 
 impl AccessFile {
     /// Returns the file of a data directory, which need not be there.
@@ -87,7 +87,7 @@ impl AccessFile {
     /// Returns what distinguishes the present content.
     ///
     /// Errors: `Unavailable` if that cannot be found out.
-    pub(crate) fn stamp(&self) -> Result<Stamp> {
+    pub(crate) fn stamp(&self) -> Result<FileIdentity> {
         let path = self.path();
         match fs::metadata(&path) {
             Ok(found) => Ok(Some((found.dev(), found.ino(), found.ctime(), found.ctime_nsec(), found.len()))),

@@ -9,7 +9,7 @@ use crate::record::{Incarnation, NodeName};
 
 /// Effect of a control record.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Event {
+pub enum ClusterEvent {
     /// A node is a member now.
     Joined {
         /// Its name.
@@ -112,7 +112,7 @@ pub enum MoveReason {
     Balance,
 }
 
-impl fmt::Display for Event {
+impl fmt::Display for ClusterEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = |node: &Option<NodeName>| node.as_ref().map_or("none".to_owned(), ToString::to_string);
         match self {

@@ -67,7 +67,7 @@ mod take_over;
 mod timing;
 
 pub use encoding::{PROTOCOL_MAX, PROTOCOL_MIN, RECORD_BYTES_MAX};
-pub use event::{Event, MoveReason, OwnerChange, OwnerReason};
+pub use event::{ClusterEvent, MoveReason, OwnerChange, OwnerReason};
 pub use hybrid_time::{HybridClock, HybridTime};
 pub use member::{FormerMember, Member, Refusal, RefusedJoin};
 pub use node::{Action, Node, NodeProfile, Standing};

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use tidemill_types::{Error, Offset, PartitionId, Result};
 
 use crate::encoding::{PROTOCOL_MAX, PROTOCOL_MIN};
-use crate::event::{Event, OwnerReason};
+use crate::event::{ClusterEvent, OwnerReason};
 use crate::hybrid_time::{HybridClock, HybridTime};
 use crate::lease::Lease;
 use crate::member::Refusal;
@@ -154,7 +154,7 @@ impl Node {
     /// wait of a take-over.
     ///
     /// Errors: those of [`State::apply`].
-    pub fn read(&mut self, offset: Offset, record: &Record, now: BootTime) -> Result<Vec<Event>> {
+    pub fn read(&mut self, offset: Offset, record: &Record, now: BootTime) -> Result<Vec<ClusterEvent>> {
         let events = self.state.apply(offset, record)?;
         match record {
             Record::Join(join) if join.node == self.profile.name && join.incarnation == self.incarnation => {
@@ -166,11 +166,11 @@ impl Node {
         let mut removed = None;
         for event in &events {
             match event {
-                Event::Joined { node, incarnation } => self.read_joined(node, *incarnation, now),
-                Event::Refused { node, incarnation, refusal } if self.is_self(node, *incarnation) => {
+                ClusterEvent::Joined { node, incarnation } => self.read_joined(node, *incarnation, now),
+                ClusterEvent::Refused { node, incarnation, refusal } if self.is_self(node, *incarnation) => {
                     self.read_refused(refusal, now);
                 }
-                Event::Removed { node, incarnation, by } => {
+                ClusterEvent::Removed { node, incarnation, by } => {
                     removed = Some(self.suspicion.forget(node).unwrap_or(now));
                     self.removals.remove(node);
                     if self.is_self(node, *incarnation) {
@@ -179,7 +179,7 @@ impl Node {
                         self.take_overs.end_all();
                     }
                 }
-                Event::Owner(change) => {
+                ClusterEvent::Owner(change) => {
                     if change.reason == OwnerReason::Removed {
                         let last_heartbeat = removed.unwrap_or(now);
                         let timing = &self.profile.cluster.timing;

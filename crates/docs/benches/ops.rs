@@ -2,7 +2,7 @@
 
 use bson::doc;
 use divan::{Bencher, black_box};
-use tidemill_docs::{CollectionSpec, DocBytes, Filter, FindOptions, IndexSpec, Limits, Store, Update};
+use tidemill_docs::{CollectionSpec, DocBytes, Filter, FindOptions, IndexSpec, Store, StoreLimits, Update};
 use tidemill_types::{Timestamp, Value};
 
 /// Number of documents in the collection.
@@ -29,7 +29,7 @@ fn flight(n: i64) -> DocBytes {
 }
 
 fn store() -> Store {
-    let mut store = Store::new(Limits::default());
+    let mut store = Store::new(StoreLimits::default());
     let mut spec = CollectionSpec::new("flights");
     spec.indexes.push(IndexSpec::ascending("gate"));
     store.create_collection(&spec).expect("a good definition");
@@ -54,7 +54,7 @@ fn get_by_id(bencher: Bencher) {
 
 #[divan::bench(sample_size = 1000)]
 fn insert(bencher: Bencher) {
-    let mut store = Store::new(Limits::default());
+    let mut store = Store::new(StoreLimits::default());
     let mut spec = CollectionSpec::new("flights");
     spec.indexes.push(IndexSpec::ascending("gate"));
     store.create_collection(&spec).expect("a good definition");
@@ -115,7 +115,7 @@ fn update_one_by_id_and_publish(bencher: Bencher, records: usize) {
 /// Inserts, with a snapshot for readers after every `records`.
 #[divan::bench(sample_size = 10_000, sample_count = 20, args = [1, 64])]
 fn insert_and_publish(bencher: Bencher, records: usize) {
-    let mut store = Store::new(Limits::default());
+    let mut store = Store::new(StoreLimits::default());
     let mut spec = CollectionSpec::new("flights");
     spec.indexes.push(IndexSpec::ascending("gate"));
     store.create_collection(&spec).expect("a good definition");

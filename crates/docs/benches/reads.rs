@@ -13,7 +13,8 @@ use std::time::{Duration, Instant};
 use arc_swap::ArcSwap;
 use bson::{doc, rawdoc};
 use tidemill_docs::{
-    Collection, CollectionSpec, Command, Filter, FindOptions, IndexSpec, Limits, Store, StoreSnapshot,
+    Collection, CollectionSpec, DocumentCommand, Filter, FindOptions, IndexSpec, Store, StoreLimits,
+    StoreSnapshot,
 };
 use tidemill_types::{Timestamp, Value};
 
@@ -27,7 +28,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 /// How readers and the owner share a store.
 trait SharedStore: Sync {
     fn read<T>(&self, read: impl FnOnce(&Collection) -> T) -> T;
-    fn apply(&self, record: &Command);
+    fn apply(&self, record: &DocumentCommand);
 }
 
 struct Locked(RwLock<Store>);
@@ -38,7 +39,7 @@ impl SharedStore for Locked {
         read(store.collection("flights").expect("created at the start"))
     }
 
-    fn apply(&self, record: &Command) {
+    fn apply(&self, record: &DocumentCommand) {
         let mut store = self.0.write().unwrap_or_else(PoisonError::into_inner);
         store.apply(record, Timestamp(0)).expect("a good command");
     }
@@ -55,7 +56,7 @@ impl SharedStore for Published {
         read(snapshot.collection("flights").expect("created at the start"))
     }
 
-    fn apply(&self, record: &Command) {
+    fn apply(&self, record: &DocumentCommand) {
         let mut store = self.owner.write().unwrap_or_else(PoisonError::into_inner);
         store.apply(record, Timestamp(0)).expect("a good command");
         self.snapshot.store(Arc::new(store.snapshot()));
@@ -77,7 +78,7 @@ fn main() {
 }
 
 fn store(documents: u64) -> Store {
-    let mut store = Store::new(Limits::default());
+    let mut store = Store::new(StoreLimits::default());
     let mut spec = CollectionSpec::new("flights");
     spec.indexes.push(IndexSpec::ascending("gate"));
     store.create_collection(&spec).expect("a good definition");
@@ -91,7 +92,7 @@ fn store(documents: u64) -> Store {
 
 /// Runs owner, scan and reads by `_id` for a time, and prints what the reads took.
 fn measure(name: &str, store: &impl SharedStore, documents: u64, time: Duration) {
-    let record = Command::Update {
+    let record = DocumentCommand::Update {
         collection: "flights".into(),
         filter: rawdoc! {}.into_bytes().into(),
         update: rawdoc! { "$inc": { "changes": 1_i64 } }.into_bytes().into(),

@@ -7,11 +7,11 @@
 use std::io::{ErrorKind as IoKind, Read, Write};
 
 use crate::error::{DocsError, ErrorCode, Result};
-use crate::limits::Limits;
-use crate::raw::{elements, le_i32, tag};
+use crate::limits::StoreLimits;
 use crate::sequence::{self, Sequence};
 use crate::spec::CollectionSpec;
 use crate::store::{Store, StoreSnapshot};
+use crate::values::raw::{elements, le_i32, tag};
 
 const MAGIC: &[u8; 8] = b"TMDOCS\0\x02";
 /// Version of files without sequences.
@@ -32,7 +32,7 @@ impl Store {
     /// Bounds: memory for the store and one block, which is 64 KiB or one document. Errors: `Corrupt` with
     /// the byte position for anything else, `Unavailable` when reading fails, `LimitReached` when the
     /// documents exceed the limits.
-    pub fn read_from(input: &mut impl Read, limits: Limits) -> Result<Self> {
+    pub fn read_from(input: &mut impl Read, limits: StoreLimits) -> Result<Self> {
         let mut reader = BlockReader {
             input,
             at: 0,
@@ -92,7 +92,7 @@ impl Store {
 ///
 /// Bounds: memory for one block. Errors: `Corrupt` with the byte position; `Unavailable` when reading fails.
 pub fn check_checkpoint(input: &mut impl Read) -> Result<u64> {
-    let max = Limits::default().document_bytes_max.max(BLOCK_BYTES);
+    let max = StoreLimits::default().document_bytes_max.max(BLOCK_BYTES);
     let mut reader = BlockReader { input, at: 0, block: Vec::new(), block_at: 0, max };
     reader.magic()?;
     let mut counted = CheckpointCounts::default();
@@ -173,7 +173,7 @@ fn write_error(e: std::io::Error) -> DocsError {
 fn write_block(output: &mut impl Write, kind: u8, contents: &[u8]) -> Result<()> {
     // a block is at most a document and BLOCK_BYTES, far below 4 GiB
     let len = u32::try_from(contents.len())
-        .map_err(|_| crate::validate::too_large(contents.len(), u32::MAX as usize))?;
+        .map_err(|_| crate::values::validate::too_large(contents.len(), u32::MAX as usize))?;
     output.write_all(&[kind]).map_err(write_error)?;
     output.write_all(&len.to_le_bytes()).map_err(write_error)?;
     output.write_all(&checksum(kind, len, contents).to_le_bytes()).map_err(write_error)?;
@@ -314,7 +314,8 @@ impl<R: Read> BlockReader<'_, R> {
 
     fn check_counts(&self, counted: &CheckpointCounts) -> Result<()> {
         let mut told = CheckpointCounts::default();
-        crate::validate::check(&self.block, &Limits::default()).map_err(|e| self.damaged(e.to_string()))?;
+        crate::values::validate::check(&self.block, &StoreLimits::default())
+            .map_err(|e| self.damaged(e.to_string()))?;
         for e in elements(&self.block).filter(|e| e.value.tag == tag::INT64) {
             let count = u64::try_from(e.value.i64()).unwrap_or(u64::MAX);
             match e.name {

@@ -5,8 +5,8 @@ use tidemill_types::budget::Stop;
 use tidemill_types::{Error, ErrorKind};
 
 use crate::DocBytes;
-use crate::display::display;
-use crate::raw::{RawValue, tag};
+use crate::values::display::display;
+use crate::values::raw::{RawValue, tag};
 
 /// The result of document operations.
 pub type Result<T, E = DocsError> = std::result::Result<T, E>;

@@ -16,15 +16,15 @@ use crate::error::{DocsError, ErrorCode, Result};
 use crate::filter::{Comparison, Filter};
 use crate::found::{FoundDocuments, FoundOrder};
 use crate::index::IndexId;
-use crate::key::Key;
 use crate::memory::HeldMemory;
-use crate::path::Path;
-use crate::path_values::{LeafArray, any_value};
-use crate::plan::{AccessPath, IndexEntries, KeyRange, Plan, Purpose, can_answer_equality, plan};
+use crate::plan::{AccessPath, AccessPlan, IndexEntries, KeyRange, Purpose, can_answer_equality, plan};
 use crate::projection::Projection;
-use crate::raw::OwnedRawValue;
 use crate::rows::{RowIndex, RowIter, StoredDocument};
 use crate::sort::SortOrder;
+use crate::values::key::Key;
+use crate::values::path::Path;
+use crate::values::path_values::{LeafArray, any_value};
+use crate::values::raw::OwnedRawValue;
 
 /// Sort, projection, skip and limit of a query.
 #[derive(Debug, Clone, Default)]
@@ -131,9 +131,9 @@ impl Collection {
         Ok(FoundDocuments::new(self, slots, order))
     }
 
-    fn plan_read(&self, filter: &Filter, options: &FindOptions) -> Plan {
+    fn plan_read(&self, filter: &Filter, options: &FindOptions) -> AccessPlan {
         match options.natural.filter(|_| options.sort.is_empty()) {
-            Some(direction) => Plan::scan(self, direction),
+            Some(direction) => AccessPlan::scan(self, direction),
             None => plan(self, filter, &options.sort, Purpose::Read),
         }
     }
@@ -190,14 +190,14 @@ impl Collection {
     }
 
     /// Returns the number of entries of an index if these are the documents that match.
-    pub(crate) fn count_entries(&self, plan: &Plan) -> Option<u64> {
+    pub(crate) fn count_entries(&self, plan: &AccessPlan) -> Option<u64> {
         let AccessPath::Index(access) = &plan.access else { return None };
         let index = self.index(access.index).filter(|_| access.exact)?;
         Some(access.ranges.iter().map(|range| range.entries(index).count() as u64).sum())
     }
 
     /// Returns the plan that [`Self::find`] would use.
-    pub fn explain(&self, filter: &Filter, sort: &SortOrder) -> Plan {
+    pub fn explain(&self, filter: &Filter, sort: &SortOrder) -> AccessPlan {
         // the words of a search are known once its index is; without one the plan is that of a query that is refused
         let _ = self.prepared(filter, &FindOptions::default());
         plan(self, filter, sort, Purpose::Explain)
@@ -230,7 +230,7 @@ impl Collection {
     /// Returns the rows that [`Self::find`] returns, and counts what is looked at.
     pub(crate) fn find_by_plan(
         &self,
-        plan: &Plan,
+        plan: &AccessPlan,
         filter: &Filter,
         options: &FindOptions,
         counts: &VisitCounts,
@@ -273,7 +273,7 @@ impl Collection {
     /// Sorts in memory; with a limit, documents that can no longer be among the first are dropped on the way.
     fn find_sorted(
         &self,
-        plan: &Plan,
+        plan: &AccessPlan,
         filter: &Filter,
         options: &FindOptions,
         (skip, limit): (usize, usize),
@@ -323,7 +323,7 @@ impl Collection {
 
     /// Returns the plan that reads an index within bounds in its order; `None` if the plan does not read this index, or the index
     /// orders a document otherwise than the bounds do.
-    fn clipped(&self, plan: &Plan, bounds: &IndexBounds) -> Option<Plan> {
+    fn clipped(&self, plan: &AccessPlan, bounds: &IndexBounds) -> Option<AccessPlan> {
         let AccessPath::Index(access) = &plan.access else { return None };
         let index = self.index(access.index)?;
         let in_order = index.hashed.is_none()
@@ -347,7 +347,7 @@ impl Collection {
     /// Errors: the filter cannot tell of a document whether it matches; the work has to end.
     fn visit(
         &self,
-        plan: &Plan,
+        plan: &AccessPlan,
         filter: &Filter,
         counts: &VisitCounts,
         mut each: impl FnMut(RowIndex, &DocBytes) -> ControlFlow<()>,

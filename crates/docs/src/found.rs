@@ -5,11 +5,11 @@ use std::cmp::Ordering;
 use crate::DocBytes;
 use crate::collection::Collection;
 use crate::direction::Direction;
-use crate::key::Key;
-use crate::order::cmp_ids;
 use crate::rows::RowIndex;
 use crate::sequence::Sequence;
 use crate::sort::SortOrder;
+use crate::values::key::Key;
+use crate::values::order::cmp_ids;
 
 /// Documents that a query has found, to be read one after the other.
 pub struct FoundDocuments<'c> {
@@ -133,11 +133,11 @@ mod tests {
     use tidemill_types::Timestamp;
 
     use super::*;
-    use crate::{CollectionSpec, Filter, FindOptions, Limits, Store};
+    use crate::{CollectionSpec, Filter, FindOptions, Store, StoreLimits};
 
     /// Returns a store with these documents: `_id` and time of their record.
     fn store(documents: &[(&str, i64)]) -> Store {
-        let mut store = Store::new(Limits::default());
+        let mut store = Store::new(StoreLimits::default());
         store.create_collection(&CollectionSpec::new("c")).unwrap();
         for (record, (id, time)) in (0..).zip(documents) {
             store.set_record(record, Timestamp(*time));

@@ -2,7 +2,7 @@
 
 /// Limits of one store. The defaults are those of MongoDB where MongoDB has one.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Limits {
+pub struct StoreLimits {
     /// Bytes of one document; also of the largest operand of an update.
     pub document_bytes_max: usize,
     /// Nesting depth of documents and arrays; the outermost counts as 1.
@@ -17,7 +17,7 @@ pub struct Limits {
     pub sort_bytes_max: usize,
 }
 
-impl Default for Limits {
+impl Default for StoreLimits {
     fn default() -> Self {
         Self {
             // clients send up to 16 MiB, and operators may make a document a bit larger

@@ -157,7 +157,7 @@ pub fn set_path(document: &mut Document, path: &str, value: Option<Bson>) {
 
 /// Encodes a document. Errors: it is larger than a document may be.
 pub fn encoded(document: &Document) -> Result<DocBytes> {
-    crate::validate::validate(bson::serialize_to_vec(document).map_err(invalid)?)
+    crate::values::validate::validate(bson::serialize_to_vec(document).map_err(invalid)?)
 }
 
 fn invalid(error: impl std::fmt::Display) -> DocsError {

@@ -6,16 +6,16 @@ use bson::raw::{CString, RawDocument, RawDocumentBuf};
 
 use crate::collation::Collation;
 use crate::direction::Direction;
-use crate::display::display;
 use crate::error::{DocsError, ErrorCode, Result};
 use crate::geo::NearQuery;
-use crate::key::{Key, KeyBuf, put, put_by, put_descending};
 use crate::limits::INDEX_FIELDS_MAX;
-use crate::order::compare_by;
-use crate::path::Path;
-use crate::path_values::key_values;
-use crate::raw::{RawValue, elements, field, tag};
 use crate::text::{TextQuery, score_not_available, text_score};
+use crate::values::display::display;
+use crate::values::key::{Key, KeyBuf, put, put_by, put_descending};
+use crate::values::order::compare_by;
+use crate::values::path::Path;
+use crate::values::path_values::key_values;
+use crate::values::raw::{RawValue, elements, field, tag};
 
 /// The order of a result: paths with their directions, the most significant first.
 ///

@@ -7,12 +7,12 @@ use std::sync::atomic::Ordering;
 use imbl::OrdMap;
 use tidemill_types::{Timestamp, did_you_mean};
 
-use crate::changes::{ChangeRecorder, DocumentChange, WriteTimes};
 use crate::collection::{Collection, MemoryUsage};
 use crate::error::{DocsError, ErrorCode, Result};
-use crate::limits::Limits;
+use crate::limits::StoreLimits;
 use crate::sequence::Sequence;
 use crate::spec::CollectionSpec;
+use crate::writing::changes::{ChangeRecorder, DocumentChange, WriteTimes};
 
 /// Collections by name. A clone shares all of them.
 pub(crate) type Collections = OrdMap<Arc<str>, Arc<Collection>>;
@@ -25,7 +25,7 @@ type EntityKeys = BTreeMap<String, Arc<str>>;
 #[derive(Debug)]
 pub struct Store {
     pub(crate) collections: Collections,
-    limits: Arc<Limits>,
+    limits: Arc<StoreLimits>,
     keys: Arc<EntityKeys>,
     usage: Arc<MemoryUsage>,
     pub(crate) changes: Arc<ChangeRecorder>,
@@ -45,7 +45,7 @@ pub struct Store {
 #[derive(Debug, Clone)]
 pub struct StoreSnapshot {
     collections: Collections,
-    limits: Arc<Limits>,
+    limits: Arc<StoreLimits>,
     keys: Arc<EntityKeys>,
     bytes: u64,
     usage: Arc<MemoryUsage>,
@@ -99,7 +99,7 @@ impl StoreSnapshot {
 
 impl Store {
     /// Creates an empty store.
-    pub fn new(limits: Limits) -> Self {
+    pub fn new(limits: StoreLimits) -> Self {
         let changes = ChangeRecorder::new();
         changes.set_collecting(false);
         Self {
@@ -391,7 +391,7 @@ impl Store {
     }
 
     /// Returns the limits of the store.
-    pub fn limits(&self) -> &Limits {
+    pub fn limits(&self) -> &StoreLimits {
         &self.limits
     }
 }

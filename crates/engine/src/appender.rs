@@ -9,7 +9,7 @@ use tidemill_log::{Durability, Log, NewRecord, Ticket};
 use tidemill_types::{PartitionId, Result};
 
 use crate::apply::ApplyReply;
-use crate::entry::{Encoder, Entry};
+use crate::entry::{Entry, EntryEncoder};
 use crate::process::disk_space::DiskSpace;
 use crate::state::backlog::{Backlog, BacklogPermit, InFlight};
 
@@ -31,7 +31,7 @@ pub struct LogAppender {
     log: Arc<dyn Log>,
     in_flight: InFlight,
     disk_space: Arc<DiskSpace>,
-    encoder: Mutex<Encoder>,
+    encoder: Mutex<EntryEncoder>,
     /// Records appended by this process but not applied.
     pub backlog: Backlog,
 }

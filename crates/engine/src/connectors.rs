@@ -3,15 +3,15 @@
 use std::collections::BTreeSet;
 
 use tidemill_connect::ConnectorConfig;
-use tidemill_flow::catalog::Stream;
-use tidemill_flow::io::connector::{ConnectorSinkConfig, Direction};
+use tidemill_flow::catalog::CatalogStream;
+use tidemill_flow::io::connector::{ConnectorDirection, ConnectorSinkConfig};
 
 use crate::queries::{Queries, QueryFile};
 
 /// Source of a connector in an app.
 pub struct AppSource<'q> {
     /// Stream that gets its events.
-    pub stream: &'q Stream,
+    pub stream: &'q CatalogStream,
     /// Configuration of the source in the app.
     pub config: &'q ConnectorConfig,
     /// Name of the source. Its position belongs to this place in the app: changed options do not reset it.
@@ -22,7 +22,7 @@ pub struct AppSource<'q> {
 pub fn file_sources(file: &QueryFile) -> Vec<AppSource<'_>> {
     let (mut sources, mut names) = (vec![], ConnectorNames::default());
     for connector in &file.plan.connectors {
-        let Direction::In(config) = &connector.direction else { continue };
+        let ConnectorDirection::In(config) = &connector.direction else { continue };
         let stream = &file.plan.catalog.streams()[connector.stream];
         let name = names.unique(format!("{}: {} to {}", file.name, config.kind, stream.name));
         sources.push(AppSource { stream, config, name });
@@ -35,7 +35,7 @@ pub struct AppSink<'q> {
     /// File that has it.
     pub file: &'q QueryFile,
     /// Stream whose events it sends.
-    pub stream: &'q Stream,
+    pub stream: &'q CatalogStream,
     /// Configuration of the sink in the app.
     pub config: &'q ConnectorSinkConfig,
     /// Name of the sink; one for each destination if all of them get all events.
@@ -47,7 +47,7 @@ pub fn app_sinks(queries: &Queries) -> Vec<AppSink<'_>> {
     let (mut sinks, mut names) = (vec![], ConnectorNames::default());
     for file in &queries.files {
         for connector in &file.plan.connectors {
-            let Direction::Out(config) = &connector.direction else { continue };
+            let ConnectorDirection::Out(config) = &connector.direction else { continue };
             let stream = &file.plan.catalog.streams()[connector.stream];
             let kind = config.destinations.first().map_or("", |destination| &destination.kind);
             let count = if config.distribution().is_some() { 1 } else { config.destinations.len() };

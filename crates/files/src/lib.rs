@@ -21,38 +21,25 @@
 //! # Ok::<(), tidemill_types::Error>(())
 //! ```
 
-mod avro;
-mod avro_layout;
-mod blocks;
 mod bodies;
 mod columns;
 mod compression;
 mod conversion;
-mod csv;
-mod csv_records;
 mod error;
 mod event_reader;
 mod event_writer;
 mod fields;
 mod fit;
 mod format;
+mod formats;
 mod guess;
 mod infer;
-mod json_array;
-mod json_lines;
-mod line_protocol;
-mod lines;
 mod open;
 mod options;
-#[cfg(feature = "parquet")]
-mod parquet;
-#[cfg(feature = "parquet")]
-mod parquet_sink;
 mod reader;
 mod sink;
 mod sink_encoder;
 mod source;
-mod text;
 mod writer;
 
 pub use bodies::events_from_arrow_stream;
@@ -60,15 +47,15 @@ pub use bodies::events_from_arrow_stream;
 pub use bodies::events_from_parquet;
 pub use columns::events_from_columns;
 pub use compression::decompressed;
-pub use csv_records::{CsvLayout, CsvRecords};
 pub use format::{Codec, Format};
+pub use formats::csv_records::{CsvLayout, CsvRecords};
+pub use formats::lines::{Line, LineReader};
 #[cfg(feature = "parquet")]
 pub use infer::infer_parquet;
 pub use infer::{InferredStream, infer_avro, infer_csv, infer_json_lines, infer_line_protocol};
-pub use lines::{Line, LineReader};
 pub use open::FileInput;
 pub use options::{ColumnOptions, Dialect, ReadOptions};
 pub use reader::{Reader, open, read};
 pub use sink::FileSink;
 pub use source::FileSource;
-pub use writer::{WriteOptions, Writer};
+pub use writer::{EventFileWriter, WriteOptions};

@@ -7,16 +7,16 @@ use std::sync::Arc;
 
 use tidemill_types::{Error, Result, RowDecoder, StreamSchema};
 
-use crate::avro::AvroReader;
 use crate::compression::open_text;
-use crate::csv::CsvReader;
-use crate::csv_records::CsvLayout;
 use crate::error::unreadable;
 use crate::event_reader::EventReader;
 use crate::format::Format;
-use crate::json_array::{JsonArrayReader, begins_array};
-use crate::json_lines::JsonReader;
-use crate::lines::LineReader;
+use crate::formats::avro::AvroReader;
+use crate::formats::csv::CsvReader;
+use crate::formats::csv_records::CsvLayout;
+use crate::formats::json_array::{JsonArrayReader, begins_array};
+use crate::formats::json_lines::JsonReader;
+use crate::formats::lines::LineReader;
 use crate::options::{ColumnOptions, Dialect, ReadOptions};
 
 /// Description of a file to read.
@@ -94,7 +94,7 @@ fn single_stream(input: &FileInput) -> Result<&Arc<StreamSchema>> {
 
 #[cfg(feature = "parquet")]
 fn parquet(file: File, schema: &Arc<StreamSchema>, input: &FileInput) -> Result<Box<dyn EventReader>> {
-    Ok(Box::new(crate::parquet::ParquetReader::new(file, schema, input.options, &input.columns)?))
+    Ok(Box::new(crate::formats::parquet::ParquetReader::new(file, schema, input.options, &input.columns)?))
 }
 
 #[cfg(not(feature = "parquet"))]

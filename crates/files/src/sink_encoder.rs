@@ -8,9 +8,9 @@ use arrow_avro::reader::read_header_info;
 use parking_lot::Mutex;
 use tidemill_types::{Error, Result, StreamSchema};
 
-use crate::blocks::SyncMarker;
 use crate::format::Format;
-use crate::writer::{WriteOptions, Writer};
+use crate::formats::blocks::SyncMarker;
+use crate::writer::{EventFileWriter, WriteOptions};
 
 /// Maximum size of the header of an Avro container that is read, in bytes.
 const AVRO_HEADER_BYTES_MAX: usize = 1 << 20;
@@ -60,7 +60,7 @@ pub(crate) fn encoder(
 
 #[cfg(feature = "parquet")]
 fn parquet(alone: FileEncoder) -> Result<Box<dyn SinkEncoder>> {
-    Ok(Box::new(crate::parquet_sink::ParquetEncoder::new(alone)?))
+    Ok(Box::new(crate::formats::parquet_sink::ParquetEncoder::new(alone)?))
 }
 
 #[cfg(not(feature = "parquet"))]
@@ -98,7 +98,7 @@ impl FileEncoder {
 
     fn file_as(&self, format: &Format, batches: &[RecordBatch]) -> Result<Vec<u8>> {
         let buffer = SharedBuffer::default();
-        let mut writer = Writer::new(buffer.clone(), format, &self.schema, &self.writing)?;
+        let mut writer = EventFileWriter::new(buffer.clone(), format, &self.schema, &self.writing)?;
         batches.iter().try_for_each(|batch| writer.write(batch))?;
         writer.finish()?;
         let bytes = std::mem::take(&mut *buffer.0.lock());

@@ -9,7 +9,7 @@ use tidemill_types::{Result, StreamSchema, Timestamp};
 
 use crate::event_reader::EventReader;
 use crate::fields::set_event_time;
-use crate::line_protocol::LineProtocolReader;
+use crate::formats::line_protocol::LineProtocolReader;
 use crate::open::{FileInput, open_reader, text_reader};
 use crate::options::{ColumnOptions, ReadOptions};
 

@@ -18,7 +18,7 @@ use crate::event_writer::{EventWriter, FileOutput, WRITE_BYTES};
 use crate::fields::declared;
 use crate::fields::row_bytes;
 use crate::format::{Codec, Format};
-use crate::text::{CsvWriter, JsonWriter};
+use crate::formats::text::{CsvWriter, JsonWriter};
 
 /// Size of an uncompressed Avro block in bytes, similar to that of Avro's own libraries.
 const BLOCK_BYTES: usize = 64_000;
@@ -37,15 +37,15 @@ pub struct WriteOptions {
     pub complete: bool,
 }
 
-/// A file that is written batch by batch. It is complete only after [`Writer::finish`] has succeeded.
-pub struct Writer {
+/// A file that is written batch by batch. It is complete only after [`EventFileWriter::finish`] has succeeded.
+pub struct EventFileWriter {
     rows: Box<dyn EventWriter>,
     columns: usize,
     /// File name for errors; `None` for other outputs.
     path: Option<String>,
 }
 
-impl Writer {
+impl EventFileWriter {
     /// Creates a file, or opens it for appending.
     ///
     /// Errors: `Unavailable` if the file cannot be opened, `Invalid` if the format does not support the
@@ -74,7 +74,7 @@ impl Writer {
 
     /// Writes to any output.
     ///
-    /// Errors: those of [`Writer::create`].
+    /// Errors: those of [`EventFileWriter::create`].
     pub fn new(
         output: impl Write + Send + 'static,
         format: &Format,
@@ -115,7 +115,7 @@ fn with_file_name(e: Error, path: Option<&str>) -> Error {
     }
 }
 
-impl fmt::Debug for Writer {
+impl fmt::Debug for EventFileWriter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Writer").finish_non_exhaustive()
     }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 use crate::aggregation::Aggregation;
-use crate::column::Column;
+use crate::columns::column::Column;
 use crate::eval_error::EvalError;
 use crate::expr::{BucketQuery, EvalContext, Expr, Frame, StoreRef, TableSearch};
 use crate::models::Models;

@@ -32,9 +32,9 @@ use serde_json::Value as Json;
 use tidemill_types::{Error, FieldType, Result, did_you_mean};
 
 use crate::catalog::Attributes;
-use crate::column::{Column, Data, StringColumn};
+use crate::columns::column::{Column, Data, StringColumn};
+use crate::columns::value::{OpaqueValue, Value};
 use crate::functions::json_text::{from_json, to_json};
-use crate::value::{Object, Value};
 
 /// Returns the Arrow schema of a stream: one nullable field per attribute, in order.
 pub fn schema(attributes: &Attributes) -> SchemaRef {
@@ -268,7 +268,9 @@ fn objects(texts: &StringColumn, nulls: &[bool]) -> Result<Data> {
             return Ok(Value::Null);
         }
         match serde_json::from_str::<Json>(texts.get(i)) {
-            Ok(json @ (Json::Array(_) | Json::Object(_))) => Ok(Value::Object(Object::Json(json.into()))),
+            Ok(json @ (Json::Array(_) | Json::Object(_))) => {
+                Ok(Value::Object(OpaqueValue::Json(json.into())))
+            }
             Ok(scalar) => Ok(from_json(&scalar)),
             Err(e) => Err(Error::invalid(format!("row {i}: not valid JSON")).with_source(e)),
         }

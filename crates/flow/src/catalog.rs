@@ -20,7 +20,7 @@ pub type Attributes = Vec<(String, FieldType)>;
 
 /// Stream that queries read and write.
 #[derive(Debug, Clone)]
-pub struct Stream {
+pub struct CatalogStream {
     /// Name of the stream; fault streams begin with `!`, inner streams of partitions with `#`.
     pub name: String,
     /// Attributes of the stream.
@@ -31,7 +31,7 @@ pub struct Stream {
 
 /// Table that queries write and search.
 #[derive(Debug, Clone)]
-pub struct Table {
+pub struct CatalogTable {
     /// Name of the table.
     pub name: String,
     /// Columns of the table.
@@ -50,7 +50,7 @@ pub struct Table {
     pub span: Span,
 }
 
-impl Table {
+impl CatalogTable {
     /// Says that the store cannot evaluate part of a condition or an assignment.
     pub(crate) fn cannot_push(&self, what: &str) -> String {
         format!("the store of `{}` cannot evaluate {what}", self.name)
@@ -74,7 +74,7 @@ impl Table {
 /// Opens the store of a table.
 ///
 /// Errors: those of the store.
-pub type StoreOpener<'s> = dyn FnMut(&Table) -> Result<Box<dyn TableStore>, Error> + 's;
+pub type StoreOpener<'s> = dyn FnMut(&CatalogTable) -> Result<Box<dyn TableStore>, Error> + 's;
 
 /// Location of rows in another system.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -113,8 +113,8 @@ pub enum CachePolicy {
 /// Definitions of an app; queries refer to them by index.
 #[derive(Debug, Clone, Default)]
 pub struct Catalog {
-    streams: Vec<Stream>,
-    tables: Vec<Table>,
+    streams: Vec<CatalogStream>,
+    tables: Vec<CatalogTable>,
     /// Stream indexes of the named windows.
     windows: Vec<usize>,
     aggregations: Vec<Arc<AggregationPlan>>,
@@ -124,17 +124,17 @@ pub struct Catalog {
 
 impl Catalog {
     /// Returns the streams in order of definition.
-    pub fn streams(&self) -> &[Stream] {
+    pub fn streams(&self) -> &[CatalogStream] {
         &self.streams
     }
 
     /// Returns the tables in order of definition.
-    pub fn tables(&self) -> &[Table] {
+    pub fn tables(&self) -> &[CatalogTable] {
         &self.tables
     }
 
     /// Returns the tables that are in a store: those of the app, and those of its aggregations.
-    pub fn stored_tables(&self) -> impl Iterator<Item = &Table> {
+    pub fn stored_tables(&self) -> impl Iterator<Item = &CatalogTable> {
         let of_aggregations = self.aggregations.iter().filter_map(|aggregation| aggregation.store.as_ref());
         let tables = self.tables.iter().filter(|table| table.store.is_some());
         tables.chain(of_aggregations.flat_map(|store| &store.tables))
@@ -148,7 +148,7 @@ impl Catalog {
     /// Adds a table. A second definition must be equal.
     ///
     /// Errors: the name is taken.
-    pub fn define_table(&mut self, table: Table) -> Result<(), Diagnostic> {
+    pub fn define_table(&mut self, table: CatalogTable) -> Result<(), Diagnostic> {
         let known = self.tables.iter().find(|t| t.name == table.name);
         match known {
             Some(known) if known.attributes == table.attributes => Ok(()),
@@ -164,7 +164,7 @@ impl Catalog {
     /// Adds a named window together with the stream as which queries see it.
     ///
     /// Errors: the name is taken.
-    pub fn define_window(&mut self, stream: Stream) -> Result<usize, Diagnostic> {
+    pub fn define_window(&mut self, stream: CatalogStream) -> Result<usize, Diagnostic> {
         self.not_a_stream(&stream.name, stream.span)?;
         let stream = self.define(stream)?;
         self.windows.push(stream);
@@ -234,7 +234,7 @@ impl Catalog {
     /// Adds a stream and returns its index. A second definition must be equal.
     ///
     /// Errors: the name is taken, or the definitions differ; refers to the first definition.
-    pub fn define(&mut self, stream: Stream) -> Result<usize, Diagnostic> {
+    pub fn define(&mut self, stream: CatalogStream) -> Result<usize, Diagnostic> {
         if let Some(table) = self.tables.iter().find(|t| t.name == stream.name) {
             return Err(already_defined(&stream.name, "a table", stream.span, table.span));
         }
@@ -310,7 +310,7 @@ impl Catalog {
             if let Some(of) = name.strip_prefix('!') {
                 return Err(no_fault_stream(of, stream.span));
             }
-            return self.define(Stream { name, attributes: attributes.clone(), span: stream.span });
+            return self.define(CatalogStream { name, attributes: attributes.clone(), span: stream.span });
         };
         let defined = &self.streams[known];
         if defined.attributes == *attributes {

@@ -11,7 +11,7 @@ mod mapped;
 mod topic;
 
 use tidemill_connect::Catalog;
-use tidemill_lang::siddhi::ast::{Annotation, Element};
+use tidemill_lang::siddhi::ast::{Annotation, AnnotationEntry};
 use tidemill_lang::{Diagnostic, Span};
 use tidemill_types::did_you_mean;
 
@@ -235,7 +235,7 @@ fn check_known(all: &[&str], name: &str, what: &str, span: Span) -> Result<(), D
     Err(Diagnostic::error("F0602", span, message))
 }
 
-fn topic(annotation: &Annotation) -> Result<&Element, Diagnostic> {
+fn topic(annotation: &Annotation) -> Result<&AnnotationEntry, Diagnostic> {
     annotation.element("topic").ok_or_else(|| {
         Diagnostic::error("F0603", annotation.span, "`inMemory` needs a `topic`").expected(["topic='…'"])
     })
@@ -244,13 +244,14 @@ fn topic(annotation: &Annotation) -> Result<&Element, Diagnostic> {
 /// Checks `on.error`, the action on events that a sink fails to publish. The sinks here never fail to
 /// publish.
 fn check_on_error(annotation: &Annotation) -> Result<(), Diagnostic> {
-    let is_it = |e: &&Element| e.key.as_ref().is_some_and(|k| k.value.eq_ignore_ascii_case("on.error"));
+    let is_it =
+        |e: &&AnnotationEntry| e.key.as_ref().is_some_and(|k| k.value.eq_ignore_ascii_case("on.error"));
     let Some(action) = annotation.elements().find(is_it) else { return Ok(()) };
     one_of(&["LOG", "WAIT", "STREAM", "STORE"], action).map(drop)
 }
 
 /// Returns the action that an element names; case is ignored. Errors: it names none of `all`.
-pub(crate) fn one_of(all: &[&'static str], action: &Element) -> Result<&'static str, Diagnostic> {
+pub(crate) fn one_of(all: &[&'static str], action: &AnnotationEntry) -> Result<&'static str, Diagnostic> {
     let text = &action.value.value;
     all.iter().find(|known| text.eq_ignore_ascii_case(known)).copied().ok_or_else(|| {
         let hint = did_you_mean(text, all.iter().copied());

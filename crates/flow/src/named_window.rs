@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tidemill_types::FieldType;
 
-use crate::batch::{Batch, EventKind};
+use crate::columns::batch::{Batch, EventKind};
 use crate::eval_error::EvalError;
 use crate::explain::{InputText, WindowReport};
 use crate::select::OutputEvents;

@@ -10,15 +10,15 @@ use tidemill_types::did_you_mean;
 
 use crate::aggregation::{self};
 use crate::app_stores::AppStores;
-use crate::batch::{Batch, EventKind};
 use crate::catalog::Attributes;
-use crate::column::Column;
-use crate::compiler::Compiler;
+use crate::columns::batch::{Batch, EventKind};
+use crate::columns::column::Column;
+use crate::compile::compiler::Compiler;
+use crate::compile::scope::StreamScope;
 use crate::eval_error::EvalError;
 use crate::expr::{BucketQuery, EvalContext, Expr, Frame, NoContext, StoreRef};
 use crate::plan::{AppPlan, selection};
 use crate::registry::Registry;
-use crate::scope::StreamScope;
 use crate::select::{self, Selector};
 use crate::table;
 
@@ -118,7 +118,7 @@ fn compile_aggregation_find(
 fn clauses(
     find: &ast::FindQuery,
     attributes: &Attributes,
-    tables: &[crate::catalog::Table],
+    tables: &[crate::catalog::CatalogTable],
     registry: &Registry,
 ) -> Result<(Option<Expr>, select::SelectPlan), Diagnostic> {
     let mut scope = StreamScope { stream: &find.store.name, attributes, tables };

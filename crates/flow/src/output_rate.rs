@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use hashbrown::HashMap;
 
-use crate::batch::{Batch, EventKind};
+use crate::columns::batch::{Batch, EventKind};
 use crate::eval_error::EvalError;
 use crate::limits::Limits;
 use crate::window::TimerQueue;

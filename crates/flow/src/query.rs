@@ -14,7 +14,7 @@ use tidemill_types::FieldType;
 pub(crate) use batch::BatchOutput;
 pub(crate) use row_program::RowProgram;
 
-use crate::batch::{Batch, split_by_key};
+use crate::columns::batch::{Batch, split_by_key};
 use crate::eval_error::EvalError;
 use crate::explain::{InputStats, QueryText};
 use crate::expr::{EvalContext, Expr, Node};
@@ -24,7 +24,7 @@ use crate::output_rate::{OutputRateLimiter, OutputRatePlan};
 use crate::pattern::{PatternMatcher, PatternPlan};
 use crate::processor::{Handler, HandlerChain};
 use crate::select::{self, OutputEvents, SelectPlan, Selector};
-use crate::snapshot::{Error, Reader, Writer};
+use crate::snapshot::{Error, Reader, SnapshotWriter};
 use crate::table::TableAction;
 use crate::window::WindowConstructor;
 use crate::window_operator::WindowOperator;
@@ -384,7 +384,7 @@ impl Query {
     }
 
     /// Saves the state to a checkpoint.
-    pub fn save(&self, out: &mut Writer<'_>) -> Result<(), Error> {
+    pub fn save(&self, out: &mut SnapshotWriter<'_>) -> Result<(), Error> {
         if let Some(machine) = &self.machine {
             machine.save(out)?;
         }

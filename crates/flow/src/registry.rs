@@ -15,14 +15,14 @@ use tidemill_types::{FieldType, did_you_mean};
 
 pub use crate::expr::{ArgumentType, BoundFunction, ColumnarValue, Function, FunctionContext};
 
-use crate::batch::EventKind;
-use crate::column::Column;
+use crate::columns::batch::EventKind;
+use crate::columns::column::Column;
+use crate::columns::value::Value;
+use crate::compile::extensions_elsewhere::instead_of;
 use crate::eval_error::EvalError;
 use crate::expr::{EvalContext, Expr, Node};
-use crate::extensions_elsewhere::instead_of;
 use crate::limits::PatternLimits;
 use crate::models::Models;
-use crate::value::Value;
 use crate::window::WindowConstructor;
 
 pub use connection_settings::ConnectionSettings;

@@ -11,8 +11,9 @@ use serde_json::Value as Json;
 use tidemill_lang::{FileId, SourceFile, Sources, siddhi};
 use tidemill_types::FieldType;
 
-use crate::batch::{Batch, EventKind};
-use crate::column::Column;
+use crate::columns::batch::{Batch, EventKind};
+use crate::columns::column::Column;
+use crate::columns::value::Value;
 use crate::eval_error::EvalError;
 use crate::functions::json_text::tagged_json;
 use crate::late::{AppRunner, LateEvent, RetractionHandler};
@@ -20,7 +21,6 @@ use crate::plan::{self, AppPlan};
 use crate::registry::Registry;
 use crate::runtime::{AppRuntime, OutputHandler};
 use crate::snapshot::{FrozenState, RestoreMode};
-use crate::value::Value;
 
 pub use check::{check, check_interrupted, check_with};
 pub use losses::{LossCounter, QueryLoss};
@@ -96,7 +96,7 @@ pub struct Case {
     pub schemas: BTreeMap<String, Vec<(String, String)>>,
     /// The expected output.
     #[serde(default)]
-    pub expected: Vec<Output>,
+    pub expected: Vec<OutputItem>,
     /// If set, the app must be rejected.
     #[serde(default)]
     pub error: Option<Json>,
@@ -107,7 +107,7 @@ pub struct Case {
 
 /// One item of output.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Output {
+pub struct OutputItem {
     /// Index of the input that caused the output; -1 for the start.
     pub input: i64,
     /// Kind and contents of the output.
@@ -115,7 +115,7 @@ pub struct Output {
     pub what: OutputKind,
 }
 
-/// Kind of an [`Output`].
+/// Kind of an [`OutputItem`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum OutputKind {
@@ -198,7 +198,7 @@ struct Recorder<'s> {
     watches: &'s dyn Fn(&str) -> bool,
     watches_query: &'s dyn Fn(&str) -> bool,
     input: i64,
-    out: Vec<Output>,
+    out: Vec<OutputItem>,
     lost: LossCounter,
 }
 
@@ -229,7 +229,7 @@ impl<'s> Replay<'s> {
         self.recorder.lost.end_call();
         let Err(failure) = done else { return true };
         let what = OutputKind::Failure { failure: failure.to_string() };
-        self.recorder.out.push(Output { input: self.recorder.input, what });
+        self.recorder.out.push(OutputItem { input: self.recorder.input, what });
         false
     }
 
@@ -248,7 +248,7 @@ impl<'s> Replay<'s> {
                 let found = self.app.on_demand(on_demand)?;
                 let row = |i| found.columns.iter().map(|c| tagged_json(&c.get(i))).collect();
                 let what = OutputKind::Rows { rows: (0..found.len()).map(row).collect() };
-                self.recorder.out.push(Output { input: self.recorder.input, what });
+                self.recorder.out.push(OutputItem { input: self.recorder.input, what });
                 Ok(())
             }
             Input::Restart { .. } => {
@@ -290,7 +290,7 @@ impl<'s> Replay<'s> {
         for LateEvent { row, behind, .. } in late {
             let failure = format!("event {row} was dropped: it came {behind} ms behind the clock");
             let what = OutputKind::Failure { failure };
-            self.recorder.out.push(Output { input: self.recorder.input, what });
+            self.recorder.out.push(OutputItem { input: self.recorder.input, what });
         }
         Ok(())
     }
@@ -329,7 +329,7 @@ impl<'s> Replay<'s> {
     }
 
     /// Takes the output recorded since the last call.
-    pub fn take_outputs(&mut self) -> Vec<Output> {
+    pub fn take_outputs(&mut self) -> Vec<OutputItem> {
         std::mem::take(&mut self.recorder.out)
     }
 
@@ -352,7 +352,7 @@ impl OutputHandler for Recorder<'_> {
         for row in 0..events.len() {
             let data = events.columns.iter().map(|c| tagged_json(&c.get(row))).collect();
             let what = OutputKind::Stream { stream: stream.to_owned(), timestamp: events.times[row], data };
-            self.out.push(Output { input: self.input, what });
+            self.out.push(OutputItem { input: self.input, what });
         }
     }
 
@@ -368,7 +368,7 @@ impl OutputHandler for Recorder<'_> {
             };
             let (current, expired) = (of(EventKind::Current), of(EventKind::Expired));
             let what = OutputKind::Query { query: query.to_owned(), timestamp, current, expired };
-            self.out.push(Output { input: self.input, what });
+            self.out.push(OutputItem { input: self.input, what });
         }
     }
 
@@ -390,7 +390,7 @@ impl RetractionHandler for Recorder<'_> {
             let data = events.columns.iter().map(|c| tagged_json(&c.get(row))).collect();
             let what =
                 OutputKind::Retracted { retracted: stream.to_owned(), timestamp: events.times[row], data };
-            self.out.push(Output { input: self.input, what });
+            self.out.push(OutputItem { input: self.input, what });
         }
     }
 }

@@ -22,21 +22,21 @@ pub(crate) use batch::checked_order;
 
 use crate::aggregation::Aggregation;
 use crate::app_stores::{AppStores, DeterministicRng};
-use crate::batch::{Batch, EventKind};
 use crate::catalog::StoreOpener;
-use crate::column::Column;
+use crate::columns::batch::{Batch, EventKind};
+use crate::columns::column::Column;
+use crate::columns::row::Row;
+use crate::columns::value::Value;
 use crate::eval_error::EvalError;
 use crate::io::{DistributionStrategy, LogSink, TopicMessage, TopicSource};
 use crate::models::Models;
 use crate::named_window::NamedWindow;
 use crate::on_demand;
-use crate::partition::{KeyId, Partition};
+use crate::partition::{KeyId, PartitionRuntime};
 use crate::plan::{self, AppPlan, PlanElement, Trigger};
 use crate::query::{Query, QueryPlan, Target};
-use crate::row::Row;
 use crate::statement_calls::StatementCalls;
 use crate::table::{Table, create_store};
-use crate::value::Value;
 use components::Components;
 use row::RowPath;
 
@@ -100,7 +100,7 @@ pub struct AppRuntime {
     pub(crate) queries: Vec<Query>,
     /// Tables, named windows and aggregations.
     pub(crate) stores: AppStores,
-    pub(crate) partitions: Vec<Partition>,
+    pub(crate) partitions: Vec<PartitionRuntime>,
     /// Subscribers of each stream, in order.
     pub(crate) subscribers: Vec<Vec<Subscriber>>,
     /// The parts of the query graph that are processed in batches or row at a time, each for itself.
@@ -211,7 +211,7 @@ impl AppRuntime {
         let plan = plan::rewrite_as_group_by(plan);
         let streams = plan.catalog.streams();
         let queries: Vec<Query> = plan.queries.iter().map(|q| Query::new(q.clone())).collect();
-        let partitions = plan.partitions.iter().cloned().map(Partition::new).collect();
+        let partitions = plan.partitions.iter().cloned().map(PartitionRuntime::new).collect();
         let mut readers = vec![Vec::new(); streams.len()];
         for element in &plan.elements {
             match *element {
@@ -363,7 +363,7 @@ impl AppRuntime {
     fn next_timer(&self) -> Option<i64> {
         let windows = self.stores.windows.iter().filter_map(|w| w.operator.next_timer());
         let queries = self.time_driven_queries().filter_map(Query::next_timer);
-        windows.chain(queries).chain(self.partitions.iter().filter_map(Partition::next_timer)).min()
+        windows.chain(queries).chain(self.partitions.iter().filter_map(PartitionRuntime::next_timer)).min()
     }
 
     fn time_driven_queries(&self) -> impl Iterator<Item = &Query> {

@@ -11,11 +11,11 @@ use cursor::ColumnCursor;
 
 pub(crate) use cursor::I64Cursor;
 
-use crate::batch::{Batch, EventKind};
-use crate::column::{Column, Data, StringColumn};
-use crate::row::Row;
-use crate::shareable::Shareable;
-use crate::value::Value;
+use crate::columns::batch::{Batch, EventKind};
+use crate::columns::column::{Column, Data, StringColumn};
+use crate::columns::row::Row;
+use crate::columns::shareable::Shareable;
+use crate::columns::value::Value;
 
 /// Id of a row. It never changes, and later rows have greater ids.
 pub type RowId = u64;
@@ -34,26 +34,26 @@ const SPARE_ROWS_MIN: u64 = SEGMENT_ROWS / 8;
 #[derive(Debug, Clone)]
 pub struct RowStore {
     types: Vec<FieldType>,
-    segments: VecDeque<Segment>,
+    segments: VecDeque<StoreSegment>,
     /// Id of the first row of the first segment.
     base: RowId,
     next: RowId,
     /// Ids of the rows in `retained_rows`, ascending, all below `base`.
     retained: Vec<RowId>,
-    retained_rows: Segment,
+    retained_rows: StoreSegment,
     /// An empty segment, kept to reuse its memory.
-    spare: Option<Segment>,
+    spare: Option<StoreSegment>,
     /// Number of rows that the last append added.
     appended: u64,
 }
 
 #[derive(Debug, Clone)]
-struct Segment {
+struct StoreSegment {
     columns: Vec<Column>,
     times: Shareable<Vec<i64>>,
 }
 
-impl Segment {
+impl StoreSegment {
     fn new(types: &[FieldType]) -> Self {
         Self { columns: types.iter().map(|ty| Column::new(*ty)).collect(), times: Shareable::default() }
     }
@@ -100,7 +100,7 @@ impl Segment {
 impl RowStore {
     /// Creates an empty store.
     pub fn new(types: Vec<FieldType>) -> Self {
-        let picked_rows = Segment::new(&types);
+        let picked_rows = StoreSegment::new(&types);
         Self {
             types,
             segments: VecDeque::new(),
@@ -157,7 +157,7 @@ impl RowStore {
         while !rows.is_empty() {
             let used = (self.next - self.base) % SEGMENT_ROWS;
             if used == 0 {
-                let segment = self.spare.take().unwrap_or_else(|| Segment::new(&self.types));
+                let segment = self.spare.take().unwrap_or_else(|| StoreSegment::new(&self.types));
                 self.segments.push_back(segment);
             }
             let Some(segment) = self.segments.back_mut() else { break };
@@ -180,7 +180,7 @@ impl RowStore {
     pub(crate) fn append_row(&mut self, row: Row<'_>, id: Option<u32>) -> RowId {
         self.appended = 1;
         if (self.next - self.base).is_multiple_of(SEGMENT_ROWS) {
-            let segment = self.spare.take().unwrap_or_else(|| Segment::new(&self.types));
+            let segment = self.spare.take().unwrap_or_else(|| StoreSegment::new(&self.types));
             self.segments.push_back(segment);
         }
         if let Some(segment) = self.segments.back_mut() {
@@ -199,7 +199,7 @@ impl RowStore {
     /// Returns the values of a column at these rows; the value for `None` is null, or arbitrary if the column
     /// has no nulls.
     pub fn gather(&self, column: usize, numbers: impl Iterator<Item = Option<RowId>>) -> Column {
-        let plain = |segment: &Segment| segment.columns[column].nulls().is_empty();
+        let plain = |segment: &StoreSegment| segment.columns[column].nulls().is_empty();
         if plain(&self.retained_rows) && self.segments.iter().all(plain) {
             macro_rules! near {
                 ($variant:ident) => {
@@ -225,7 +225,7 @@ impl RowStore {
                 FieldType::Int => typed!(Int, 0),
                 FieldType::String => {
                     let mut near = near!(Str);
-                    let short = |segment: &Segment| match segment.columns[column].data() {
+                    let short = |segment: &StoreSegment| match segment.columns[column].data() {
                         Data::Str(texts) => texts.are_inline(),
                         _ => false,
                     };
@@ -266,7 +266,7 @@ impl RowStore {
         if seq >= self.next && self.next - self.base >= SPARE_ROWS_MIN {
             // the next rows reuse this memory, which is still in the CPU cache
             self.spare = self.segments.pop_back();
-            self.spare.iter_mut().for_each(Segment::clear);
+            self.spare.iter_mut().for_each(StoreSegment::clear);
             self.base = self.next;
         }
         if self.retained.last().is_some_and(|last| *last < seq) {
@@ -277,7 +277,7 @@ impl RowStore {
     fn drop_segments(&mut self, seq: RowId) {
         while self.base + SEGMENT_ROWS <= seq.min(self.next) && !self.segments.is_empty() {
             let mut spare = self.segments.pop_front();
-            spare.iter_mut().for_each(Segment::clear);
+            spare.iter_mut().for_each(StoreSegment::clear);
             // not for few rows in use: there may be many small windows, and each would keep a spare
             let much = self.next.saturating_sub(seq) + self.appended;
             self.spare = spare.filter(|_| much >= SPARE_ROWS_MIN);
@@ -315,7 +315,7 @@ impl RowStore {
 
     /// Copies these rows out of their segments, and drops the rows copied before.
     fn copy_retained(&mut self, kept: &[RowId]) {
-        let mut rows = Segment::new(&self.types);
+        let mut rows = StoreSegment::new(&self.types);
         for seq in kept {
             let (from, row) = self.at(*seq);
             rows.push_from(from, row);
@@ -325,7 +325,7 @@ impl RowStore {
     }
 
     #[inline]
-    fn at(&self, seq: RowId) -> (&Segment, usize) {
+    fn at(&self, seq: RowId) -> (&StoreSegment, usize) {
         if seq < self.base {
             return (&self.retained_rows, self.retained.partition_point(|picked| *picked < seq));
         }
@@ -353,7 +353,7 @@ impl RowStore {
 
     /// Returns a cursor over a column of longs, for mostly ascending access; `None` if a value may be null.
     pub(crate) fn i64_cursor(&self, column: usize) -> Option<I64Cursor<'_>> {
-        let plain = |segment: &Segment| {
+        let plain = |segment: &StoreSegment| {
             let column = &segment.columns[column];
             column.nulls().is_empty() && matches!(column.data(), Data::Long(_))
         };

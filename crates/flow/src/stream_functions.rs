@@ -13,10 +13,10 @@ use tidemill_lang::siddhi::ast::{Call, Handler, HandlerKind, Input, Query};
 use tidemill_types::FieldType;
 
 use crate::catalog::Attributes;
+use crate::columns::value::Value;
 use crate::eval_error::EvalError;
 use crate::expr::ArgumentType;
 use crate::registry::{Registry, StreamFunction};
-use crate::value::Value;
 
 pub(crate) use data_sources::unknown_data_sources;
 pub(crate) use log::Priority;

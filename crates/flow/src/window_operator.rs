@@ -5,12 +5,12 @@ mod why;
 
 use tidemill_types::FieldType;
 
-use crate::batch::{Batch, EventKind, EventRow};
-use crate::column::Column;
+use crate::columns::batch::{Batch, EventKind, EventRow};
+use crate::columns::column::Column;
+use crate::columns::row::Row;
 use crate::eval_error::EvalError;
 use crate::limits::Limits;
-use crate::row::Row;
-use crate::snapshot::{Error, Reader, Writer};
+use crate::snapshot::{Error, Reader, SnapshotWriter};
 use crate::store::{RowId, RowStore};
 use crate::window::{
     self, CompletedBatch, EvictionCounts, RowChange, RowChanges, TimerQueue, Window, WindowConstructor,
@@ -369,7 +369,7 @@ impl WindowOperator {
     }
 
     /// Saves the state to a checkpoint.
-    pub(crate) fn save(&self, out: &mut Writer<'_>) -> Result<(), Error> {
+    pub(crate) fn save(&self, out: &mut SnapshotWriter<'_>) -> Result<(), Error> {
         self.rows.save(self.window.retained_rows(), || self.window.sparse_rows(), out)?;
         self.timers.save(out)?;
         self.window.save(out)

@@ -23,11 +23,11 @@ pub struct MessageMemory {
 struct State {
     held: usize,
     next: u64,
-    messages: HashMap<u64, Message>,
+    messages: HashMap<u64, ReservedMessage>,
 }
 
 #[derive(Debug)]
-struct Message {
+struct ReservedMessage {
     bytes: usize,
     /// When bytes of it were sent or taken last, as a number that grows.
     moved: u64,
@@ -55,7 +55,9 @@ impl MessageMemory {
         state.next += 1;
         let number = state.next;
         let evicted = Arc::new(Notify::new());
-        state.messages.insert(number, Message { bytes: 0, moved: number, evicted: Some(evicted.clone()) });
+        state
+            .messages
+            .insert(number, ReservedMessage { bytes: 0, moved: number, evicted: Some(evicted.clone()) });
         HeldMessage { memory: self.clone(), number, evicted }
     }
 

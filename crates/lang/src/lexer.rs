@@ -1,6 +1,6 @@
 //! Lexer of both languages: source text to tokens and comments.
 //!
-//! The differences between the languages are data: a [`Dialect`]. The lexer always reaches the end of the
+//! The differences between the languages are data: a [`LexicalSyntax`]. The lexer always reaches the end of the
 //! source text; unreadable input becomes a diagnostic and, where that helps the parser, a substitute token.
 
 mod number;
@@ -42,7 +42,7 @@ pub mod diagnostic_codes {
 
 /// Lexical syntax of a language.
 #[derive(Debug)]
-pub struct Dialect {
+pub struct LexicalSyntax {
     /// Prefix of a comment that runs to the end of the line.
     pub line_comment: &'static str,
     /// Punctuation and operators, longest first.
@@ -61,7 +61,7 @@ pub enum ValueSyntax {
     Siddhi,
 }
 
-impl Dialect {
+impl LexicalSyntax {
     /// The rule language. Some of the punctuation is not part of it and is recognized only to be explained in
     /// diagnostics.
     pub const RULES: Self = Self {
@@ -106,7 +106,7 @@ pub enum TokenKind {
     Str(String),
     /// SiddhiQL: function body, without its braces.
     Body(String),
-    /// One of [`Dialect::punctuation`].
+    /// One of [`LexicalSyntax::punctuation`].
     Punct(&'static str),
     /// End of the source.
     End,
@@ -144,7 +144,7 @@ pub struct Tokens {
 /// Tokenizes all of `file`.
 ///
 /// Bounds: a file above [`FILE_BYTES_MAX`] is reported as a diagnostic and yields only the end token.
-pub fn lex(file: &SourceFile, dialect: &Dialect, sink: &mut DiagnosticSink) -> Tokens {
+pub fn lex(file: &SourceFile, dialect: &LexicalSyntax, sink: &mut DiagnosticSink) -> Tokens {
     let end = u32::try_from(file.text().len()).unwrap_or(u32::MAX);
     lex_in(file, Span::new(file.id(), 0, end), dialect, sink)
 }
@@ -153,7 +153,7 @@ pub fn lex(file: &SourceFile, dialect: &Dialect, sink: &mut DiagnosticSink) -> T
 pub(crate) fn lex_in(
     file: &SourceFile,
     within: Span,
-    dialect: &Dialect,
+    dialect: &LexicalSyntax,
     sink: &mut DiagnosticSink,
 ) -> Tokens {
     let text = file.text();
@@ -183,7 +183,7 @@ pub(crate) fn lex_in(
 struct Lexer<'a> {
     file: FileId,
     text: &'a str,
-    dialect: &'a Dialect,
+    dialect: &'a LexicalSyntax,
     sink: &'a mut DiagnosticSink,
     /// Offset of the next byte, always on a character boundary.
     at: usize,

@@ -3,8 +3,8 @@
 use bytes::Bytes;
 use tidemill_types::{Offset, PartitionId, Result, Timestamp};
 
-use crate::copy::{LogFile, no_files};
 use crate::record::{AppendResult, Durability, NewRecord, Record};
+use crate::segments::copy::{LogFile, no_files};
 use crate::subscription::Subscription;
 use crate::ticket::Ticket;
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex};
 use tidemill_types::{Error, Result};
 
-use crate::partition::Partition;
+use crate::partition::PartitionLog;
 
 pub(crate) struct Flusher {
     shared: Arc<Shared>,
@@ -32,7 +32,7 @@ struct FlushRequests {
 
 impl Flusher {
     /// Starts the thread; an `interval_ms` of 0 starts none.
-    pub(crate) fn start(partitions: Arc<[Partition]>, interval_ms: u64) -> Result<Self> {
+    pub(crate) fn start(partitions: Arc<[PartitionLog]>, interval_ms: u64) -> Result<Self> {
         let shared = Arc::new(Shared::default());
         let thread = (interval_ms > 0).then(|| {
             let shared = Arc::clone(&shared);
@@ -63,14 +63,14 @@ impl Flusher {
         self.shared.wake.notify_one();
         if let Some(thread) = self.thread.lock().take() {
             // The thread does not panic. If it did, its work would still be consistent, see
-            // `Partition::run_as_leader`.
+            // `PartitionLog::run_as_leader`.
             let _ = thread.join();
         }
     }
 }
 
 impl Shared {
-    fn run(&self, partitions: &[Partition], interval: Duration) {
+    fn run(&self, partitions: &[PartitionLog], interval: Duration) {
         while self.wait_for_work(interval) {
             let mut left = false;
             for partition in partitions {

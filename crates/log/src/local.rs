@@ -9,14 +9,14 @@ use parking_lot::Mutex;
 use tidemill_types::{Error, Offset, PartitionId, Result, Timestamp};
 
 use crate::api::{GroupLog, Log};
-use crate::copy::{LogFile, LogFileContent, META_FILE};
-use crate::disk::{Disk, OsDisk, read_full, write_all};
-use crate::failure::IoResultExt;
+use crate::disks::disk::{Disk, OsDisk, read_full, write_all};
+use crate::disks::failure::IoResultExt;
 use crate::flusher::Flusher;
 use crate::options::LogOptions;
-use crate::partition::Partition;
+use crate::partition::PartitionLog;
 use crate::record::{AppendResult, Durability, NewRecord, Record};
-use crate::recover::{RecoveryReport, recover};
+use crate::segments::copy::{LogFile, LogFileContent, META_FILE};
+use crate::segments::recover::{RecoveryReport, recover};
 use crate::subscription::{LocalSubscription, ReadRecords, Subscription};
 use crate::ticket::{SyncRecords, Ticket};
 
@@ -31,7 +31,7 @@ const META_BYTES_MAX: usize = 4096;
 /// Bounds: see [`LogOptions`]; opening needs no more memory than running.
 /// Dropping it closes it and ignores errors; use [`Log::close`] to see them.
 pub struct LocalLog {
-    partitions: Arc<[Partition]>,
+    partitions: Arc<[PartitionLog]>,
     /// The same, as tickets see them.
     synced: Arc<dyn SyncRecords>,
     flusher: Flusher,
@@ -64,26 +64,26 @@ impl LocalLog {
         let mut reports = Vec::new();
         for p in 0..options.partitions {
             let (writer, report) = recover(&disk, partition_dir(dir, p), p, &options)?;
-            partitions.push(Partition::new(writer, &options)?);
+            partitions.push(PartitionLog::new(writer, &options)?);
             reports.push(report);
         }
-        let partitions: Arc<[Partition]> = partitions.into();
+        let partitions: Arc<[PartitionLog]> = partitions.into();
         let flusher = Flusher::start(Arc::clone(&partitions), options.background_sync_ms)?;
         let synced = Arc::new(LocalPartitions(Arc::clone(&partitions)));
         Ok((Self { partitions, synced, flusher, lock: Mutex::new(Some(lock)) }, reports))
     }
 
-    fn partition(&self, id: PartitionId) -> Result<&Partition> {
+    fn partition(&self, id: PartitionId) -> Result<&PartitionLog> {
         partition(&self.partitions, id)
     }
 }
 
-fn partition(partitions: &[Partition], id: PartitionId) -> Result<&Partition> {
+fn partition(partitions: &[PartitionLog], id: PartitionId) -> Result<&PartitionLog> {
     partitions.get(id.0 as usize).ok_or_else(|| no_partition(id, partitions.len() as u32))
 }
 
 /// The partitions for tickets and subscriptions, which may outlive the log.
-struct LocalPartitions(Arc<[Partition]>);
+struct LocalPartitions(Arc<[PartitionLog]>);
 
 impl SyncRecords for LocalPartitions {
     fn sync_records(&self, id: PartitionId, upto: Offset, durability: Durability) -> Result<()> {
@@ -112,7 +112,7 @@ fn lock(disk: &dyn Disk, dir: &Path) -> Result<Box<dyn Any + Send + Sync>> {
             "the log in {} is open in another process (it holds {LOCK_FILE}): stop that process or use another directory",
             dir.display()
         )),
-        _ => crate::failure::IoFailure::new("lock", &path, &e).error(),
+        _ => crate::disks::failure::IoFailure::new("lock", &path, &e).error(),
     })
 }
 
@@ -215,15 +215,15 @@ impl Log for LocalLog {
     }
 
     fn start(&self, partition: PartitionId) -> Offset {
-        Offset(self.partition(partition).map_or(0, Partition::start))
+        Offset(self.partition(partition).map_or(0, PartitionLog::start))
     }
 
     fn end(&self, partition: PartitionId) -> Offset {
-        Offset(self.partition(partition).map_or(0, Partition::end))
+        Offset(self.partition(partition).map_or(0, PartitionLog::end))
     }
 
     fn durable(&self, partition: PartitionId) -> Offset {
-        Offset(self.partition(partition).map_or(0, Partition::durable))
+        Offset(self.partition(partition).map_or(0, PartitionLog::durable))
     }
 
     fn truncate(&self, partition: PartitionId, upto: Offset) -> Result<()> {
@@ -231,7 +231,7 @@ impl Log for LocalLog {
     }
 
     fn bytes(&self, partition: PartitionId) -> u64 {
-        self.partition(partition).map_or(0, Partition::bytes)
+        self.partition(partition).map_or(0, PartitionLog::bytes)
     }
 
     fn files(&self, ends: &[Offset]) -> Result<Vec<LogFile>> {
@@ -245,13 +245,13 @@ impl Log for LocalLog {
     }
 
     fn flush(&self) -> Result<()> {
-        self.partitions.iter().try_for_each(Partition::flush)
+        self.partitions.iter().try_for_each(PartitionLog::flush)
     }
 
     fn close(&self) -> Result<()> {
         self.flusher.stop();
         // Closes every partition before it returns the first failure.
-        let closed: Vec<Result<()>> = self.partitions.iter().map(Partition::close).collect();
+        let closed: Vec<Result<()>> = self.partitions.iter().map(PartitionLog::close).collect();
         // a closed log writes nothing, so another one may open the directory
         *self.lock.lock() = None;
         closed.into_iter().collect()

@@ -92,7 +92,7 @@ impl ReadRecords for Arc<MemoryPartitions> {
         let from = (from.0 - part.start) as usize;
         let fit = part.records[from..].iter().take_while(|r| {
             let is_first = taken == 0;
-            taken += r.payload.len() + crate::format::RECORD_HEADER_BYTES;
+            taken += r.payload.len() + crate::segments::format::RECORD_HEADER_BYTES;
             is_first || taken <= max_bytes
         });
         Ok(fit.cloned().collect())

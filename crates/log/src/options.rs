@@ -9,7 +9,7 @@ use std::time::SystemTime;
 use tidemill_types::{Error, Result, Timestamp};
 
 use crate::encryption::LogEncryption;
-use crate::format::{PAYLOAD_BYTES_MAX, RECORD_HEADER_BYTES};
+use crate::segments::format::{PAYLOAD_BYTES_MAX, RECORD_HEADER_BYTES};
 
 /// Source of the times of records. Clones never give a time before one that another of them has given, so that the times of all
 /// partitions tell which record was appended first.
@@ -79,7 +79,7 @@ pub struct LogOptions {
     /// Truncate the log at a damaged position instead of refusing to open. The removed bytes are kept in
     /// `*.lost` files next to the segments and listed in the [`crate::RecoveryReport`].
     pub repair: bool,
-    /// Salt of the checksums of new partitions, see [`crate::format`]. Random; tests that compare bytes set
+    /// Salt of the checksums of new partitions, see [`crate::segments::format`]. Random; tests that compare bytes set
     /// it.
     pub salt: u64,
     /// Source of the times of appended records; by default the clock of the machine.

@@ -13,18 +13,18 @@ use bytes::Bytes;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use tidemill_types::{Error, Offset, PartitionId, Result, Timestamp};
 
-use crate::copy::{LogFile, partition_files};
-use crate::disk::{Disk, DiskFile};
+use crate::disks::disk::{Disk, DiskFile};
+use crate::disks::failure::{IoFailure, IoResultExt};
 use crate::encryption::{ENCRYPTION_BYTES, RecordCipher, StoredRecord};
-use crate::failure::{IoFailure, IoResultExt};
-use crate::format::{Checksum, PAYLOAD_BYTES_MAX, SEGMENT_HEADER_BYTES};
 use crate::options::LogOptions;
 use crate::record::{AppendResult, Durability, NewRecord, Record};
-use crate::segment::{Segment, Span, file_name, read_records};
+use crate::segments::copy::{LogFile, partition_files};
+use crate::segments::format::{Checksum, PAYLOAD_BYTES_MAX, SEGMENT_HEADER_BYTES};
+use crate::segments::segment::{Segment, Span, file_name, read_records};
+use crate::segments::writer::{LogEnds, LogWriter, Segments};
 use crate::subscription::{HandOver, already_subscribed, behind_end, below_start};
-use crate::tail::{Chunk, Group, Tail, group_cost};
+use crate::tail::{Chunk, Group, LogTail, group_cost};
 use crate::ticket::AppendReceipt;
-use crate::writer::{Progress, Segments, Writer};
 
 /// Minimum size of the newest segment to be rolled when all of its records are truncated; a smaller one
 /// stays, because a new segment would hardly be smaller.
@@ -32,7 +32,7 @@ const ROLL_BYTES_MIN: u64 = 64 << 10;
 /// Size from which an appended payload is shared instead of copied: below, a second slice to write costs more.
 const SHARED_BYTES_MIN: usize = 4 << 10;
 
-pub(crate) struct Partition {
+pub(crate) struct PartitionLog {
     dir: PathBuf,
     disk: Arc<dyn Disk>,
     options: LogOptions,
@@ -44,7 +44,7 @@ pub(crate) struct Partition {
     /// Signals that disk work has finished or the log was closed.
     changed: Condvar,
     /// Locked by the leader only, so it is never contended.
-    writer: Mutex<Writer>,
+    writer: Mutex<LogWriter>,
     /// The segment file read last, with the base of the segment.
     last_read: Mutex<Option<(u64, Arc<dyn DiskFile>)>>,
 }
@@ -55,8 +55,8 @@ struct State {
     end_pos: u64,
     /// Latest time of a record.
     last_time: Timestamp,
-    progress: Progress,
-    tail: Tail,
+    progress: LogEnds,
+    tail: LogTail,
     /// Gets the attachments of records; dead if the partition has no consumer.
     hand_over: Weak<HandOver>,
     /// True while a leader is active.
@@ -78,11 +78,11 @@ impl State {
     }
 }
 
-impl Partition {
+impl PartitionLog {
     /// Continues after the records that recovery found; all of them are durable.
     ///
     /// Errors: those of reading the last record, for its time.
-    pub(crate) fn new(writer: Writer, options: &LogOptions) -> Result<Self> {
+    pub(crate) fn new(writer: LogWriter, options: &LogOptions) -> Result<Self> {
         let segments = Arc::clone(&writer.segments);
         let next = segments.lock().back().map_or(0, |s| s.next);
         let end_pos = writer.pos;
@@ -98,8 +98,8 @@ impl Partition {
                 next,
                 end_pos,
                 last_time: Timestamp(i64::MIN),
-                progress: Progress { written: next, durable: next },
-                tail: Tail::default(),
+                progress: LogEnds { written: next, durable: next },
+                tail: LogTail::default(),
                 hand_over: Weak::new(),
                 leader_active: false,
                 last_error: None,
@@ -120,7 +120,7 @@ impl Partition {
     }
 
     /// Implements [`crate::Log::append`]; the durability of the receipt is [`Durability::Memory`]. Returns like
-    /// [`Partition::write`].
+    /// [`PartitionLog::write`].
     pub(crate) fn append(&self, record: NewRecord) -> Result<(AppendReceipt, bool)> {
         let NewRecord { payload, attachment } = record;
         let cost = self.check_group(std::iter::once(payload.len()))?;
@@ -163,7 +163,7 @@ impl Partition {
         })
     }
 
-    /// Implements [`crate::GroupLog::write_owned`]; returns like [`Partition::write`].
+    /// Implements [`crate::GroupLog::write_owned`]; returns like [`PartitionLog::write`].
     pub(crate) fn write_owned(&self, time: Timestamp, payloads: Vec<Bytes>) -> Result<(AppendResult, bool)> {
         let cost = self.check_group(payloads.iter().map(Bytes::len))?;
         self.write_group(time, cost, |group| match &self.cipher {

@@ -8,10 +8,10 @@ use bytes::Bytes;
 use tidemill_types::Timestamp;
 
 use crate::encryption::{ENCRYPTION_BYTES, RecordCipher, StoredRecord};
-use crate::format::{
+use crate::segments::format::{
     Checksum, PADDING, PADDING_BYTES_MAX, RECORD_HEADER_BYTES, RecordHead, encode_head, encode_record,
 };
-use crate::segment::record;
+use crate::segments::segment::record;
 
 /// Memory overhead of a chunk in addition to its bytes.
 const CHUNK_OVERHEAD_BYTES: usize = 128;
@@ -24,11 +24,11 @@ pub(crate) struct Chunk {
     pub first: u64,
     /// Size on the disk, padding included.
     pub disk_bytes: usize,
-    body: Body,
+    body: TailBody,
 }
 
 #[derive(Debug, Clone)]
-enum Body {
+enum TailBody {
     /// The encoded records and the start of each; `starts` is `None` for a single record, the common case.
     Copied { bytes: Bytes, starts: Option<Arc<[u32]>> },
     /// The consecutive heads of all records, and the payloads as passed in; `padding` follows the last
@@ -94,7 +94,7 @@ impl Chunk {
             encode_record(&mut bytes, group.checksum, &group.head(i, payloads.len(), padding), payload);
         }
         let starts = (starts.len() > 1).then(|| starts.into());
-        Self { first: group.first, disk_bytes, body: Body::Copied { bytes: bytes.into(), starts } }
+        Self { first: group.first, disk_bytes, body: TailBody::Copied { bytes: bytes.into(), starts } }
     }
 
     /// Encodes a group with encrypted payloads; the conditions of [`Chunk::copied`] apply.
@@ -116,7 +116,7 @@ impl Chunk {
             bytes.extend_from_slice(head.padding());
         }
         let starts = (starts.len() > 1).then(|| starts.into());
-        Self { first: group.first, disk_bytes, body: Body::Copied { bytes: bytes.into(), starts } }
+        Self { first: group.first, disk_bytes, body: TailBody::Copied { bytes: bytes.into(), starts } }
     }
 
     /// Encodes a group that shares the memory of its payloads; the conditions of [`Chunk::copied`] apply.
@@ -131,15 +131,15 @@ impl Chunk {
         Self {
             first: group.first,
             disk_bytes: needed + usize::from(padding),
-            body: Body::Shared { heads: heads.into(), payloads: payloads.into(), padding },
+            body: TailBody::Shared { heads: heads.into(), payloads: payloads.into(), padding },
         }
     }
 
     /// Returns the number of records.
     pub(crate) fn records(&self) -> usize {
         match &self.body {
-            Body::Copied { starts, .. } => starts.as_ref().map_or(1, |s| s.len()),
-            Body::Shared { payloads, .. } => payloads.len(),
+            TailBody::Copied { starts, .. } => starts.as_ref().map_or(1, |s| s.len()),
+            TailBody::Shared { payloads, .. } => payloads.len(),
         }
     }
 
@@ -156,8 +156,8 @@ impl Chunk {
     /// Appends the slices to write to the disk, in order, to `out`.
     pub(crate) fn slices<'a>(&'a self, out: &mut Vec<IoSlice<'a>>) {
         match &self.body {
-            Body::Copied { bytes, .. } => out.push(IoSlice::new(bytes)),
-            Body::Shared { heads, payloads, padding } => {
+            TailBody::Copied { bytes, .. } => out.push(IoSlice::new(bytes)),
+            TailBody::Shared { heads, payloads, padding } => {
                 for (head, payload) in heads.chunks(RECORD_HEADER_BYTES).zip(payloads.iter()) {
                     out.extend([IoSlice::new(head), IoSlice::new(payload)]);
                 }
@@ -172,11 +172,11 @@ impl Chunk {
     /// byte.
     pub(crate) fn for_each_start(&self, mut show: impl FnMut(u64, u64)) {
         match &self.body {
-            Body::Copied { starts: None, .. } => show(self.first, 0),
-            Body::Copied { starts: Some(starts), .. } => {
+            TailBody::Copied { starts: None, .. } => show(self.first, 0),
+            TailBody::Copied { starts: Some(starts), .. } => {
                 (self.first..).zip(starts.iter()).for_each(|(offset, start)| show(offset, u64::from(*start)));
             }
-            Body::Shared { payloads, .. } => {
+            TailBody::Shared { payloads, .. } => {
                 let mut start = 0;
                 for (offset, payload) in (self.first..).zip(payloads.iter()) {
                     show(offset, start);
@@ -189,12 +189,12 @@ impl Chunk {
     fn record(&self, i: usize) -> StoredRecord {
         let decode = |bytes: &[u8]| RecordHead::decode(bytes).expect("the chunk was encoded in this process");
         match &self.body {
-            Body::Copied { bytes, starts } => {
+            TailBody::Copied { bytes, starts } => {
                 let at = starts.as_ref().map_or(0, |s| s[i] as usize);
                 let head = decode(&bytes[at..]);
                 record(&head, bytes.slice(at + RECORD_HEADER_BYTES..at + head.payload_end()))
             }
-            Body::Shared { heads, payloads, .. } => {
+            TailBody::Shared { heads, payloads, .. } => {
                 record(&decode(&heads[i * RECORD_HEADER_BYTES..]), payloads[i].clone())
             }
         }
@@ -216,15 +216,15 @@ pub(crate) fn group_cost(lengths: impl ExactSizeIterator<Item = usize>) -> usize
 /// Consecutive chunks up to the end of the log.
 ///
 /// Bounds: the partition bounds the bytes that wait for the disk; of the durable bytes,
-/// [`Tail::mark_durable`] retains at most `keep_bytes`.
+/// [`LogTail::mark_durable`] retains at most `keep_bytes`.
 #[derive(Debug, Default)]
-pub(crate) struct Tail {
+pub(crate) struct LogTail {
     chunks: VecDeque<Chunk>,
     bytes: usize,
     unsynced_bytes: usize,
 }
 
-impl Tail {
+impl LogTail {
     pub(crate) fn push(&mut self, chunk: Chunk) {
         self.bytes += chunk.cost();
         self.unsynced_bytes += chunk.cost();

@@ -24,7 +24,7 @@ pub(crate) struct Credentials {
 }
 
 /// A login between the first and the last message of the client.
-pub(crate) struct Login {
+pub(crate) struct ScramLogin {
     nonce: String,
     user: String,
     /// Verifier of the password. That of an unknown user fits no password, so that user names cannot be probed.
@@ -49,7 +49,7 @@ impl Credentials {
     }
 
     /// Answers the first message of a client.
-    pub fn start(&self, payload: &[u8]) -> Result<(Login, String)> {
+    pub fn start(&self, payload: &[u8]) -> Result<(ScramLogin, String)> {
         let message = text(payload)?;
         // `n,,` says that the client does not bind the login to a TLS channel
         let bare = message.strip_prefix("n,,").or_else(|| message.strip_prefix("y,,"));
@@ -61,11 +61,11 @@ impl Credentials {
         let nonce = format!("{client_nonce}{}", BASE64.encode(rand::random::<[u8; NONCE_BYTES]>()));
         let reply = format!("r={nonce},s={},i={}", BASE64.encode(verifier.salt()), verifier.iterations());
         let signed = format!("{bare},{reply}");
-        Ok((Login { nonce, user, verifier, signed }, reply))
+        Ok((ScramLogin { nonce, user, verifier, signed }, reply))
     }
 
     /// Checks the last message of a client. Returns who it is, and the server's proof that it knows the password, too.
-    pub fn finish(&self, login: &Login, payload: &[u8]) -> Result<(Principal, String)> {
+    pub fn finish(&self, login: &ScramLogin, payload: &[u8]) -> Result<(Principal, String)> {
         let message = text(payload)?;
         let (without_proof, proof) =
             message.rsplit_once(",p=").ok_or_else(|| failed("the proof is missing"))?;

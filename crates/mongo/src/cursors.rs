@@ -15,7 +15,7 @@ use tidemill_types::budget;
 use crate::error::{Code, CommandError, Result};
 use crate::need::Need;
 use crate::options::MongoOptions;
-use crate::tail::Tail;
+use crate::tail::TailPosition;
 
 /// All open cursors. Their documents are handles of one moment; writers continue meanwhile.
 pub(crate) struct Cursors {
@@ -126,7 +126,7 @@ pub(crate) enum CursorSource {
     /// Documents that have not been read.
     Documents(Unread),
     /// Unread documents of a capped collection, and the position at which the cursor continues.
-    Tail(Unread, Box<Tail>),
+    Tail(Unread, Box<TailPosition>),
     /// Changes as they come.
     Changes(Box<dyn ChangeSource>),
 }
@@ -173,7 +173,7 @@ impl Cursors {
     }
 
     /// Opens a cursor that continues at `tail`. Returns its number. Errors: there are too many.
-    pub fn open_tailable(&self, namespace: String, documents: Unread, tail: Tail) -> Result<i64> {
+    pub fn open_tailable(&self, namespace: String, documents: Unread, tail: TailPosition) -> Result<i64> {
         self.add(namespace, CursorSource::Tail(documents, Box::new(tail)), false)
     }
 

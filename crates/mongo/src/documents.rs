@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicI32, Ordering};
 
 use parking_lot::Mutex;
 use tidemill_docs::{
-    Collation, Collection, CollectionSpec, Command, CommandOutcome, DocBytes, Filter, FindOptions, ViewSpec,
+    Collation, Collection, CollectionSpec, CommandOutcome, DocBytes, DocumentCommand, Filter, FindOptions,
+    ViewSpec,
 };
 use tidemill_engine::{CollectionInfo, DocumentSnapshot, Durability, Engine, SessionWrite, Transaction};
 use tidemill_types::{Result, Value, budget};
@@ -145,7 +146,7 @@ impl Documents {
 
     pub fn write_documents(
         &self,
-        command: Command,
+        command: DocumentCommand,
         durability: Option<Durability>,
     ) -> Result<CommandOutcome> {
         // what is in the log is done; what is not does not begin after the end of its command

@@ -16,10 +16,10 @@ use parking_lot::Mutex;
 use tidemill_engine::{Engine, SessionWrite};
 
 use crate::error::{Code, CommandError, Result};
-use crate::error_labels;
 use crate::fields::{Call, type_name, whole_number};
 use crate::session::Session;
-use crate::shared::ServerState;
+use crate::shared::MongoServerState;
+use crate::wire::error_labels;
 
 /// Maximum time for which a command may be blocked.
 const BLOCK_MAX: Duration = Duration::from_secs(600);
@@ -113,7 +113,7 @@ impl FailPoints {
     /// Errors: the data of a fail point is malformed.
     pub fn failure(
         &self,
-        server: &ServerState,
+        server: &MongoServerState,
         call: &Call<'_>,
         session: &Session,
     ) -> Result<Option<Failure>> {
@@ -208,7 +208,7 @@ fn matches(
     kind: Kind,
     data: &RawDocument,
     call: &Call<'_>,
-    (server, session): (&ServerState, &Session),
+    (server, session): (&MongoServerState, &Session),
 ) -> Result<bool> {
     match kind {
         Kind::FailCommand => {

@@ -5,8 +5,8 @@ use bson::raw::RawBsonRef;
 use bytes::Bytes;
 
 use crate::error::{Code, CommandError, Result};
-use crate::frame::Request;
 use crate::namespace::stored_name;
+use crate::wire::frame::Request;
 
 /// Fields that every command may have.
 const COMMON: &[&str] = &[

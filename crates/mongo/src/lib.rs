@@ -8,36 +8,31 @@
 //! The server calls itself the primary of a replica set of one member, so that drivers offer transactions, writes that they may
 //! send again, and change streams.
 
-mod api_version;
 mod auth;
 mod commands;
-mod connection;
 mod cursors;
 mod documents;
 pub mod embedded;
 mod error;
-mod error_labels;
 mod fail_points;
 mod fields;
-mod frame;
-#[cfg(feature = "fuzzing")]
-#[doc(hidden)]
-pub mod fuzzing;
 mod moments;
 mod namespace;
 mod need;
 mod operations;
 mod options;
 mod profiler;
-mod reply;
 mod runner;
 mod scripts;
-mod server;
 mod session;
 mod sessions;
 mod shared;
 mod tail;
 mod transactions;
+mod wire;
 
 pub use options::MongoOptions;
-pub use server::{MongoFrontEnd, MongoServer, serve};
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub use wire::fuzzing;
+pub use wire::server::{MongoFrontEnd, MongoServer, serve};

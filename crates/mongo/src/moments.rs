@@ -18,9 +18,9 @@ const MICROS_PER_SECOND: u32 = 1_000_000;
 
 /// The moments that clients may read again.
 #[derive(Default)]
-pub(crate) struct Moments(Mutex<Vec<Moment>>);
+pub(crate) struct Moments(Mutex<Vec<HeldMoment>>);
 
-struct Moment {
+struct HeldMoment {
     time: Timestamp,
     documents: DocumentSnapshot,
     used: Instant,
@@ -36,7 +36,7 @@ impl Moments {
         if moments.len() >= MOMENTS_MAX {
             moments.remove(0);
         }
-        moments.push(Moment { time, documents: documents.clone(), used: Instant::now() });
+        moments.push(HeldMoment { time, documents: documents.clone(), used: Instant::now() });
         (time, documents)
     }
 

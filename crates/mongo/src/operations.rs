@@ -17,16 +17,16 @@ use tidemill_types::budget::{Budget, BytePool, Stop};
 
 use crate::error::{Code, CommandError, Result};
 use crate::fields::{Call, whole_number};
-use crate::frame::Request;
 use crate::options::MongoOptions;
 use crate::session::Session;
+use crate::wire::frame::Request;
 
 /// Bytes of a command that the list of operations shows; MongoDB cuts commands, too.
 const SHOWN_BYTES_MAX: usize = 4 << 10;
 
 /// The commands that run.
 pub(crate) struct Operations {
-    running: Mutex<BTreeMap<i32, Arc<Operation>>>,
+    running: Mutex<BTreeMap<i32, Arc<RunningCommand>>>,
     next: AtomicI32,
     stopping: AtomicBool,
     timeout: Duration,
@@ -35,7 +35,7 @@ pub(crate) struct Operations {
 }
 
 /// A command that runs.
-pub(crate) struct Operation {
+pub(crate) struct RunningCommand {
     id: i32,
     connection: i32,
     client: SocketAddr,
@@ -53,7 +53,7 @@ pub(crate) struct Operation {
 /// A command in the list of those that run, until this is dropped.
 pub(crate) struct Listed<'o> {
     operations: &'o Operations,
-    operation: Arc<Operation>,
+    operation: Arc<RunningCommand>,
 }
 
 impl Operations {
@@ -79,7 +79,7 @@ impl Operations {
         session: &Session,
         (request, call): (&Arc<Request>, &Call<'_>),
         cursor_time: Option<Duration>,
-    ) -> Result<Arc<Operation>> {
+    ) -> Result<Arc<RunningCommand>> {
         let own_time = match call.name {
             // how long it waits for something new
             "getMore" => cursor_time,
@@ -93,7 +93,7 @@ impl Operations {
         if self.stopping.load(Ordering::Acquire) {
             budget.stop(Stop::Stopping);
         }
-        Ok(Arc::new(Operation {
+        Ok(Arc::new(RunningCommand {
             id: self.next.fetch_add(1, Ordering::Relaxed),
             connection: session.connection_id,
             client: session.peer,
@@ -107,13 +107,13 @@ impl Operations {
     }
 
     /// Lists a command as one that runs.
-    pub fn list(&self, operation: Arc<Operation>) -> Listed<'_> {
+    pub fn list(&self, operation: Arc<RunningCommand>) -> Listed<'_> {
         self.running.lock().insert(operation.id, operation.clone());
         Listed { operations: self, operation }
     }
 
     /// Returns the commands that run, the oldest first.
-    pub fn running(&self) -> Vec<Arc<Operation>> {
+    pub fn running(&self) -> Vec<Arc<RunningCommand>> {
         self.running.lock().values().cloned().collect()
     }
 
@@ -151,7 +151,7 @@ impl Drop for Listed<'_> {
     }
 }
 
-impl Operation {
+impl RunningCommand {
     /// Returns the name of the user who has sent it; empty where no login is required or none has taken place.
     pub fn caller(&self) -> &str {
         self.caller.as_ref().map_or("", Principal::name)

@@ -11,18 +11,18 @@ use tidemill_types::budget::Stop;
 use crate::commands;
 use crate::error::{Code, CommandError, Result};
 use crate::fields::Call;
-use crate::frame::Request;
-use crate::operations::Operation;
-use crate::reply::cursor_of;
+use crate::operations::RunningCommand;
 use crate::session::Session;
-use crate::shared::ServerState;
+use crate::shared::MongoServerState;
+use crate::wire::frame::Request;
+use crate::wire::reply::cursor_of;
 
 /// Runs the command of a request. Returns nothing if the server stops.
 ///
 /// A command whose client closes the connection ends at its next step.
 pub(crate) async fn run(
     socket: &Socket,
-    shared: &Arc<ServerState>,
+    shared: &Arc<MongoServerState>,
     session: &mut Session,
     request: &Arc<Request>,
 ) -> Option<RawDocumentBuf> {
@@ -58,7 +58,7 @@ pub(crate) async fn run(
 
 /// Runs the command of a request on this thread. Nobody looks whether its client is still there.
 pub(crate) fn run_here(
-    shared: &Arc<ServerState>,
+    shared: &Arc<MongoServerState>,
     session: &mut Session,
     request: &Arc<Request>,
 ) -> Result<RawDocumentBuf> {
@@ -74,12 +74,12 @@ pub(crate) fn run_here(
 enum Started {
     Done(Result<RawDocumentBuf>),
     /// It waits for the disk, but does not work long.
-    Waiting(Arc<Operation>),
+    Waiting(Arc<RunningCommand>),
     /// It may work long.
-    Working(Arc<Operation>),
+    Working(Arc<RunningCommand>),
 }
 
-fn start(shared: &Arc<ServerState>, session: &mut Session, request: &Arc<Request>) -> Started {
+fn start(shared: &Arc<MongoServerState>, session: &mut Session, request: &Arc<Request>) -> Started {
     let call = match Call::of(request) {
         Ok(call) => call,
         Err(error) => return Started::Done(Err(error)),
@@ -103,9 +103,9 @@ fn start(shared: &Arc<ServerState>, session: &mut Session, request: &Arc<Request
 }
 
 fn execute(
-    shared: &Arc<ServerState>,
+    shared: &Arc<MongoServerState>,
     session: &mut Session,
-    operation: &Arc<Operation>,
+    operation: &Arc<RunningCommand>,
     request: &Request,
 ) -> Result<RawDocumentBuf> {
     let _listed = shared.operations.list(operation.clone());

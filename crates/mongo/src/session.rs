@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use tidemill_access::{Access, Action, Principal, Resource};
 
-use crate::auth::Login;
+use crate::auth::ScramLogin;
 
 /// State of a connection.
 pub(crate) struct Session {
@@ -19,7 +19,7 @@ pub(crate) struct Session {
     /// Number of the content of the file of users with which the principal agrees.
     generation: u64,
     /// The login in progress, and whether it ends without an empty message.
-    pub login: Option<(Login, bool)>,
+    pub login: Option<(ScramLogin, bool)>,
     /// True if a client that has logged in may send the empty message that ends the exchange.
     pub awaits_empty_message: bool,
     /// Name that the client has given itself in its first `hello`.

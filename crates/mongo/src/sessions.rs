@@ -28,7 +28,7 @@ pub(crate) struct ClientSessions(Mutex<HashMap<Bytes, OwnedSession>>);
 struct OwnedSession {
     /// `None` for a client without a login; the first user who uses the session becomes its owner.
     owner: Option<Principal>,
-    session: Arc<Mutex<ClientSession>>,
+    session: Arc<Mutex<LogicalSession>>,
 }
 
 /// A session, as it is listed.
@@ -40,7 +40,7 @@ pub(crate) struct ListedSession {
 }
 
 /// A client session. A command of the session holds its lock.
-pub(crate) struct ClientSession {
+pub(crate) struct LogicalSession {
     /// Number of the last write or transaction.
     pub number: i64,
     pub transaction: TransactionState,
@@ -62,7 +62,7 @@ impl ClientSessions {
     /// Returns the session `id`, which begins if it is new, for a client.
     ///
     /// Errors: there are too many, or it is that of a user whom the client does not manage.
-    pub fn get(&self, id: &[u8], client: Option<&Principal>) -> Result<Arc<Mutex<ClientSession>>> {
+    pub fn get(&self, id: &[u8], client: Option<&Principal>) -> Result<Arc<Mutex<LogicalSession>>> {
         let mut sessions = self.0.lock();
         if let Some(known) = sessions.get_mut(id) {
             known.check_owner(client)?;
@@ -74,7 +74,8 @@ impl ClientSessions {
                 format!("{SESSIONS_MAX} sessions are open, which is the limit: end those that are not used");
             return Err(CommandError { code: 261, message });
         }
-        let session = ClientSession { number: -1, transaction: TransactionState::None, used: Instant::now() };
+        let session =
+            LogicalSession { number: -1, transaction: TransactionState::None, used: Instant::now() };
         let session = Arc::new(Mutex::new(session));
         let owned = OwnedSession { owner: client.cloned(), session: session.clone() };
         sessions.insert(Bytes::copy_from_slice(id), owned);
@@ -84,7 +85,7 @@ impl ClientSessions {
     /// Returns the sessions.
     pub fn list(&self) -> Vec<ListedSession> {
         let sessions = self.0.lock();
-        let idle = |session: &Mutex<ClientSession>| session.try_lock().map(|session| session.used.elapsed());
+        let idle = |session: &Mutex<LogicalSession>| session.try_lock().map(|session| session.used.elapsed());
         let listed = sessions.iter().map(|(id, known)| ListedSession {
             id: id.clone(),
             owner: known.owner.as_ref().map(|owner| owner.name().to_owned()),
@@ -144,7 +145,7 @@ impl OwnedSession {
     }
 }
 
-impl ClientSession {
+impl LogicalSession {
     /// Notes that the session is used.
     pub fn touch(&mut self) {
         self.used = Instant::now();

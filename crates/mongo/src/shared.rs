@@ -26,7 +26,7 @@ use crate::profiler::Profiler;
 use crate::sessions::ClientSessions;
 
 /// State shared by all connections.
-pub(crate) struct ServerState {
+pub(crate) struct MongoServerState {
     /// The engine itself. Commands read and write through [`Shared::engine`].
     pub whole_engine: Arc<Engine>,
     pub options: MongoOptions,
@@ -69,7 +69,7 @@ impl Drop for CountedConnection<'_> {
 
 /// Environment of a command.
 pub(crate) struct Shared {
-    server: Arc<ServerState>,
+    server: Arc<MongoServerState>,
     /// The documents that it reads and writes.
     pub engine: Documents,
     /// Fields of the error of the command besides code and message.
@@ -77,7 +77,7 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub fn new(server: Arc<ServerState>, engine: Documents) -> Self {
+    pub fn new(server: Arc<MongoServerState>, engine: Documents) -> Self {
         Self { server, engine, error_details: Mutex::default() }
     }
 
@@ -94,14 +94,14 @@ impl Shared {
 }
 
 impl Deref for Shared {
-    type Target = ServerState;
+    type Target = MongoServerState;
 
-    fn deref(&self) -> &ServerState {
+    fn deref(&self) -> &MongoServerState {
         &self.server
     }
 }
 
-impl ServerState {
+impl MongoServerState {
     pub fn new(engine: Arc<Engine>, options: MongoOptions) -> Self {
         Self {
             credentials: Credentials::new(options.password.as_deref(), options.access.clone()),

@@ -8,7 +8,7 @@ use crate::documents::Documents;
 use crate::error::{Code, CommandError, Result};
 
 /// Position at which a tailable cursor continues.
-pub(crate) struct Tail {
+pub(crate) struct TailPosition {
     collection: String,
     filter: Filter,
     projection: Option<Projection>,
@@ -19,9 +19,9 @@ pub(crate) struct Tail {
 }
 
 /// First documents of a tailable cursor, and the position at which it continues.
-type Begun = (Vec<DocBytes>, Option<Tail>);
+type Begun = (Vec<DocBytes>, Option<TailPosition>);
 
-impl Tail {
+impl TailPosition {
     /// Finds the first documents. A cursor on a collection without documents does not go on.
     ///
     /// Errors: the collection is not capped.

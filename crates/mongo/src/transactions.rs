@@ -11,12 +11,12 @@ use tidemill_types::ErrorKind;
 
 use crate::documents::Documents;
 use crate::error::{Code, CommandError, Result};
-use crate::error_labels::{TRANSIENT, UNKNOWN_COMMIT};
 use crate::fields::{Call, whole_number};
 use crate::moments;
-use crate::reply::ok;
-use crate::sessions::{ClientSession, TransactionState};
-use crate::shared::{ServerState, Shared};
+use crate::sessions::{LogicalSession, TransactionState};
+use crate::shared::{MongoServerState, Shared};
+use crate::wire::error_labels::{TRANSIENT, UNKNOWN_COMMIT};
+use crate::wire::reply::ok;
 
 /// Commands that may belong to a transaction.
 const IN_TRANSACTIONS: &[&str] = &[
@@ -46,7 +46,7 @@ type Handler<'h> = &'h mut dyn FnMut(&Shared) -> Result<RawDocumentBuf>;
 ///
 /// Errors: those of the handler, and that the session is another user's.
 pub(crate) fn run(
-    server: &Arc<ServerState>,
+    server: &Arc<MongoServerState>,
     client: Option<&Principal>,
     call: &Call<'_>,
     handler: Handler<'_>,
@@ -93,7 +93,10 @@ pub(crate) fn run(
 /// present one.
 ///
 /// Errors: the moment is not kept any more.
-fn moment_asked_for(server: &ServerState, call: &Call<'_>) -> Result<Option<(Timestamp, DocumentSnapshot)>> {
+fn moment_asked_for(
+    server: &MongoServerState,
+    call: &Call<'_>,
+) -> Result<Option<(Timestamp, DocumentSnapshot)>> {
     let Some(concern) = call.document("readConcern")? else { return Ok(None) };
     if !READS.contains(&call.name) || concern.get("level")? != Some(RawBsonRef::String("snapshot")) {
         return Ok(None);
@@ -123,8 +126,8 @@ fn session_id<'r>(call: &Call<'r>) -> Result<Option<&'r [u8]>> {
 }
 
 fn retryable(
-    server: &Arc<ServerState>,
-    session: &mut ClientSession,
+    server: &Arc<MongoServerState>,
+    session: &mut LogicalSession,
     call: &Call<'_>,
     write: SessionWrite,
     handler: Handler<'_>,
@@ -145,7 +148,7 @@ fn retryable(
     handler(&Shared::new(server.clone(), Documents::present(engine, Some(write))))
 }
 
-fn check_not_older(session: &ClientSession, number: i64) -> Result<()> {
+fn check_not_older(session: &LogicalSession, number: i64) -> Result<()> {
     if number >= session.number {
         return Ok(());
     }
@@ -155,8 +158,8 @@ fn check_not_older(session: &ClientSession, number: i64) -> Result<()> {
 }
 
 fn in_transaction(
-    server: &Arc<ServerState>,
-    session: &mut ClientSession,
+    server: &Arc<MongoServerState>,
+    session: &mut LogicalSession,
     call: &Call<'_>,
     write: &SessionWrite,
     handler: Handler<'_>,
@@ -202,7 +205,7 @@ fn in_transaction(
 
 /// Keeps the transaction open, or takes it back after an error.
 fn finish(
-    session: &mut ClientSession,
+    session: &mut LogicalSession,
     reply: Result<RawDocumentBuf>,
     transaction: Option<Transaction>,
     since: std::time::Instant,
@@ -222,8 +225,8 @@ fn finish(
 }
 
 fn commit(
-    server: &Arc<ServerState>,
-    session: &mut ClientSession,
+    server: &Arc<MongoServerState>,
+    session: &mut LogicalSession,
     call: &Call<'_>,
     write: &SessionWrite,
 ) -> Result<RawDocumentBuf> {
@@ -265,7 +268,7 @@ fn commit(
     }
 }
 
-fn abort(session: &mut ClientSession, number: i64) -> Result<RawDocumentBuf> {
+fn abort(session: &mut LogicalSession, number: i64) -> Result<RawDocumentBuf> {
     if number != session.number {
         return Err(no_transaction(session, number));
     }
@@ -288,7 +291,7 @@ fn durability(call: &Call<'_>) -> Result<Option<Durability>> {
     Ok((journal == Some(RawBsonRef::Boolean(true))).then_some(Durability::Fsync))
 }
 
-fn no_transaction(session: &ClientSession, number: i64) -> CommandError {
+fn no_transaction(session: &LogicalSession, number: i64) -> CommandError {
     let message = match session.number {
         last if last == number => format!("transaction {number} has been aborted"),
         last => format!("transaction {number} is not in progress; the last number of the session is {last}"),
@@ -308,7 +311,7 @@ fn labelled(error: &CommandError, label: &str) -> RawDocumentBuf {
 /// Ends the session that `endSessions` names.
 ///
 /// Errors: it is another user's.
-pub(crate) fn end(server: &ServerState, client: Option<&Principal>, id: &RawDocument) -> Result<()> {
+pub(crate) fn end(server: &MongoServerState, client: Option<&Principal>, id: &RawDocument) -> Result<()> {
     match id.get("id")? {
         Some(RawBsonRef::Binary(id)) => server.sessions.end(id.bytes, client),
         _ => Ok(()),

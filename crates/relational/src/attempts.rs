@@ -7,7 +7,7 @@
 
 use tidemill_connect::RefusedRow;
 
-use crate::database::Database;
+use crate::database::DatabaseConnection;
 use crate::error::{DbError, DbErrorKind};
 
 /// Part of a batch that is written by one attempt.
@@ -45,7 +45,7 @@ impl Attempts {
     /// Sets a savepoint and returns the next attempt; `None` if all rows are written or refused.
     ///
     /// Errors: those of the server.
-    pub async fn next(&mut self, db: &mut Database) -> Result<Option<Attempt>, DbError> {
+    pub async fn next(&mut self, db: &mut DatabaseConnection) -> Result<Option<Attempt>, DbError> {
         let Some(attempt) = self.pop() else { return Ok(None) };
         db.savepoint().await?;
         Ok(Some(attempt))
@@ -61,7 +61,7 @@ impl Attempts {
     /// Errors: those of the attempt other than refusals, and those of the server.
     pub async fn finish(
         &mut self,
-        db: &mut Database,
+        db: &mut DatabaseConnection,
         attempt: Attempt,
         row: usize,
         result: Result<Checked, DbError>,

@@ -1,4 +1,4 @@
-//! Interface of [`crate::Database`] to the library of each database.
+//! Interface of [`crate::DatabaseConnection`] to the library of each database.
 
 use async_trait::async_trait;
 use bytes::Bytes;

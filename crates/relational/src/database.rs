@@ -4,26 +4,26 @@ use tidemill_types::{FieldType, Value};
 
 use crate::connection::{Connection, TextRows};
 use crate::dialect::Dialect;
-use crate::error::DbError;
-use crate::mysql::MySqlConnection;
+use crate::drivers::mysql::MySqlConnection;
 #[cfg(feature = "oracle")]
-use crate::oracle::OracleConnection;
-use crate::param::{LoadOutcome, Param};
-use crate::postgres::PostgresConnection;
+use crate::drivers::oracle::OracleConnection;
+use crate::drivers::postgres::PostgresConnection;
 #[cfg(feature = "sql-server")]
-use crate::sql_server::SqlServerConnection;
+use crate::drivers::sql_server::SqlServerConnection;
 #[cfg(feature = "sqlite")]
-use crate::sqlite::SqliteConnection;
+use crate::drivers::sqlite::SqliteConnection;
+use crate::error::DbError;
+use crate::param::{LoadOutcome, Param};
 use crate::url::DatabaseUrl;
 
 /// Connection to a database. After an error of the kind `Unavailable` it must be replaced.
-pub struct Database {
+pub struct DatabaseConnection {
     address: String,
     dialect: Dialect,
     connection: Box<dyn Connection>,
 }
 
-impl Database {
+impl DatabaseConnection {
     /// Connects. User and password replace those of the URL.
     ///
     /// Errors: the server cannot be reached, or refuses; the program was built without this kind of database.

@@ -5,7 +5,7 @@ mod sql_server;
 
 use tidemill_types::{FieldType, Value, did_you_mean};
 
-use crate::database::Database;
+use crate::database::DatabaseConnection;
 use crate::dialect::Dialect;
 use crate::error::{DbError, DbErrorKind};
 use crate::param::Param;
@@ -42,7 +42,7 @@ impl ExistingTable {
     /// in upper case.
     ///
     /// Errors: those of the server; a table without transactions.
-    pub async fn find(db: &mut Database, name: &TableName) -> Result<Option<Self>, DbError> {
+    pub async fn find(db: &mut DatabaseConnection, name: &TableName) -> Result<Option<Self>, DbError> {
         match db.dialect() {
             Dialect::PostgreSql => find_in_postgres(db, name).await,
             Dialect::MySql => find_in_mysql(db, name).await,
@@ -56,7 +56,11 @@ impl ExistingTable {
     /// values of those that are declared.
     ///
     /// Errors: those of the server; the table is missing, or a column of it, or has another type.
-    pub async fn open(db: &mut Database, schema: &TableSchema, create: bool) -> Result<Self, DbError> {
+    pub async fn open(
+        db: &mut DatabaseConnection,
+        schema: &TableSchema,
+        create: bool,
+    ) -> Result<Self, DbError> {
         let mut found = Self::find(db, &schema.name).await?;
         if found.is_none() && create {
             for statement in schema.create_statements(db.dialect()) {
@@ -214,7 +218,10 @@ fn string(value: &str) -> Param<'_> {
     Param { ty: FieldType::String, value: Value::str(value) }
 }
 
-async fn find_in_postgres(db: &mut Database, name: &TableName) -> Result<Option<ExistingTable>, DbError> {
+async fn find_in_postgres(
+    db: &mut DatabaseConnection,
+    name: &TableName,
+) -> Result<Option<ExistingTable>, DbError> {
     let dialect = Dialect::PostgreSql;
     let (exact, folded) = (name.quoted(dialect), name.folded(dialect).quoted(dialect));
     let sql = "SELECT c.oid::int8, n.nspname::text, c.relname::text FROM pg_class c \
@@ -242,7 +249,10 @@ async fn find_in_postgres(db: &mut Database, name: &TableName) -> Result<Option<
     }))
 }
 
-async fn find_in_mysql(db: &mut Database, name: &TableName) -> Result<Option<ExistingTable>, DbError> {
+async fn find_in_mysql(
+    db: &mut DatabaseConnection,
+    name: &TableName,
+) -> Result<Option<ExistingTable>, DbError> {
     let sql = "SELECT table_schema, table_name, coalesce(engine, table_type) FROM information_schema.tables \
          WHERE table_schema = coalesce(?, database()) AND table_name IN (?, ?) ORDER BY table_name <> ? LIMIT 1";
     let types = [FieldType::String; 3];
@@ -276,7 +286,10 @@ async fn find_in_mysql(db: &mut Database, name: &TableName) -> Result<Option<Exi
     }))
 }
 
-async fn find_in_sqlite(db: &mut Database, name: &TableName) -> Result<Option<ExistingTable>, DbError> {
+async fn find_in_sqlite(
+    db: &mut DatabaseConnection,
+    name: &TableName,
+) -> Result<Option<ExistingTable>, DbError> {
     if let Some(schema) = name.schema.as_deref().filter(|schema| !schema.eq_ignore_ascii_case("main")) {
         let message = format!("SQLite has no schema `{schema}`; write only the name of the table");
         return Err(DbError::invalid(message));

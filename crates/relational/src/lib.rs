@@ -1,34 +1,25 @@
 //! Relational databases: tables with the types of SiddhiQL, written in bulk and read by parameterised SQL.
 //!
-//! [`Database`] is a connection to PostgreSQL, MariaDB, MySQL, SQLite, SQL Server or Oracle. [`BulkWriter`] inserts, updates, replaces or deletes
+//! [`DatabaseConnection`] is a connection to PostgreSQL, MariaDB, MySQL, SQLite, SQL Server or Oracle. [`BulkWriter`] inserts, updates, replaces or deletes
 //! the rows of a batch by the fastest way the server has, and names the rows that it refuses. [`PositionTable`] counts
 //! in the database itself how far a writer came, so that each row is written exactly once. [`RelationalTable`] is a
 //! table of a SiddhiQL app.
 
 mod attempts;
-#[cfg(any(feature = "oracle", feature = "sqlite"))]
-mod blocking;
 mod bulk;
 mod changes;
 mod connection;
 mod database;
 mod dialect;
+mod drivers;
 mod error;
 mod existing;
 mod expression;
-mod mysql;
 mod options;
-#[cfg(feature = "oracle")]
-mod oracle;
 mod param;
 mod position;
-mod postgres;
 mod rows;
 mod schema;
-#[cfg(feature = "sql-server")]
-mod sql_server;
-#[cfg(feature = "sqlite")]
-mod sqlite;
 mod statements;
 mod table;
 mod text_format;
@@ -40,7 +31,7 @@ pub use changes::{
     ChangeLog, ChangeOperation, ChangePoller, ChangeSettings, ChangeStart, ChangedRow, LogItem, PolledRow,
     RowWriter, SnapshotRow,
 };
-pub use database::Database;
+pub use database::DatabaseConnection;
 pub use dialect::Dialect;
 pub use error::{DbError, DbErrorKind};
 pub use existing::{ExistingColumn, ExistingTable};

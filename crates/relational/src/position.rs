@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tidemill_types::{EventId, FieldType, Offset, PartitionId, Value};
 
-use crate::database::Database;
+use crate::database::DatabaseConnection;
 use crate::dialect::{Dialect, SQL_SERVER_COLLATION};
 use crate::error::{DbError, DbErrorKind};
 use crate::existing::late;
@@ -125,7 +125,10 @@ impl PositionTable {
     /// Creates the table if it is missing, adds the column `epoch` to one of an earlier release, and reads the positions.
     ///
     /// Errors: those of the server.
-    pub async fn open(&self, db: &mut Database) -> Result<BTreeMap<PartitionId, StoredPosition>, DbError> {
+    pub async fn open(
+        &self,
+        db: &mut DatabaseConnection,
+    ) -> Result<BTreeMap<PartitionId, StoredPosition>, DbError> {
         let context = |e: DbError| e.context(format!("table `{TABLE}`, which counts what was written"));
         if db.dialect() == Dialect::Oracle {
             match self.probe(db).await {
@@ -141,12 +144,12 @@ impl PositionTable {
     }
 
     /// Asks for the column `epoch`.
-    async fn probe(&self, db: &mut Database) -> Result<(), DbError> {
+    async fn probe(&self, db: &mut DatabaseConnection) -> Result<(), DbError> {
         db.query(&self.probe, &[], &[FieldType::Long]).await.map(drop)
     }
 
     /// Adds the column `epoch` to a table of an earlier release.
-    async fn add_epoch(&self, db: &mut Database) -> Result<(), DbError> {
+    async fn add_epoch(&self, db: &mut DatabaseConnection) -> Result<(), DbError> {
         if self.probe(db).await.is_ok() {
             return Ok(());
         }
@@ -164,7 +167,10 @@ impl PositionTable {
     /// Reads the positions.
     ///
     /// Errors: those of the server.
-    pub async fn read(&self, db: &mut Database) -> Result<BTreeMap<PartitionId, StoredPosition>, DbError> {
+    pub async fn read(
+        &self,
+        db: &mut DatabaseConnection,
+    ) -> Result<BTreeMap<PartitionId, StoredPosition>, DbError> {
         let types = [
             FieldType::Int,
             FieldType::Long,
@@ -188,7 +194,7 @@ impl PositionTable {
     /// Writes the position of a partition, whose last batch had the number `position.batch - 1`, 0 if there was none.
     ///
     /// Errors: those of the server; another writer of the same name was faster, or has a later epoch.
-    pub async fn write(&self, db: &mut Database, position: &StoredPosition) -> Result<(), DbError> {
+    pub async fn write(&self, db: &mut DatabaseConnection, position: &StoredPosition) -> Result<(), DbError> {
         let long = |value: i64| Param { ty: FieldType::Long, value: Value::Int(value) };
         let int = |value: i64| Param { ty: FieldType::Int, value: Value::Int(value) };
         let text = |value: &str| Param { ty: FieldType::String, value: Value::Str(value.to_owned().into()) };

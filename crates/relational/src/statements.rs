@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use tidemill_connect::{StoredRow, TypedValue, runtime};
 use tidemill_types::{Error, EventId, FieldType, Offset, PartitionId, Result};
 
-use crate::database::Database;
+use crate::database::DatabaseConnection;
 use crate::dialect::Dialect;
 use crate::error::{DbError, DbErrorKind};
 use crate::param::Param;
@@ -29,7 +29,7 @@ pub struct StatementRunner {
 }
 
 struct StatementConnection {
-    db: Database,
+    db: DatabaseConnection,
     known: BTreeMap<PartitionId, StoredPosition>,
 }
 
@@ -121,7 +121,7 @@ impl StatementRunner {
         let Self { url, user, password, positions, connection: slot } = self;
         let done = runtime().block_on(async {
             if slot.is_none() {
-                let db = Database::connect(url, user.as_deref(), password.as_deref()).await?;
+                let db = DatabaseConnection::connect(url, user.as_deref(), password.as_deref()).await?;
                 *slot = Some(StatementConnection { db, known: BTreeMap::new() });
             }
             let Some(connection) = slot.as_mut() else {

@@ -21,8 +21,8 @@ use futures::{FutureExt, StreamExt};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use tidemill_gateway::{Gateway, Metrics};
 use tidemill_rpc::{
-    CallHandler, CallRequest, CertificateFiles, IncomingCall, Limits, NodeIdentity, NodeSettings, PeerClient,
-    Reply, RpcFrontEnd, Secret, Security,
+    CallHandler, CallLimits, CallRequest, CertificateFiles, IncomingCall, NodeIdentity, NodeSettings,
+    PeerClient, Reply, RpcFrontEnd, Secret, Security,
 };
 use tidemill_types::{PartitionId, Result};
 use tokio::runtime::Runtime;
@@ -124,7 +124,7 @@ fn measure_calls(
             identity: NodeIdentity { cluster_id: "bench".into(), node: node.into(), incarnation: 1 },
             protocols: 1..=1,
             security: security(node),
-            limits: Limits::default(),
+            limits: CallLimits::default(),
         })
     };
     let (server, client) = (runtime(workers), runtime(workers));

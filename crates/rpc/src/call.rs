@@ -23,14 +23,14 @@ pub struct CallRequest {
     /// Time for the whole call, including a connection that has to be opened first. For a stream: the time until the other node has
     /// begun it. More than a day is a day.
     pub timeout: Duration,
-    /// Content, at most [`crate::Limits::message_bytes_max`].
+    /// Content, at most [`crate::CallLimits::message_bytes_max`].
     pub payload: Bytes,
 }
 
 /// A reply of the node that was asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reply {
-    /// The answer, at most [`crate::Limits::message_bytes_max`].
+    /// The answer, at most [`crate::CallLimits::message_bytes_max`].
     Payload(Bytes),
     /// The node does not own the partition: the caller asks the owner. The call had no effect.
     NotOwner {

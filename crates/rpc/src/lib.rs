@@ -77,7 +77,7 @@
 //!
 //! # A call
 //!
-//! A caller waits for its turn if too many calls are under way ([`Limits`]), and for a connection if it has to be opened. The request
+//! A caller waits for its turn if too many calls are under way ([`CallLimits`]), and for a connection if it has to be opened. The request
 //! carries the time that is left, and the handler is dropped when that is over, when the caller is, and when the connection breaks.
 //! [`CallError`] says whether a call without a reply may have been executed, because only the caller knows what may happen twice.
 //!
@@ -99,7 +99,7 @@ mod server;
 
 pub use call::{CallError, CallHandler, CallRequest, IncomingCall, PeerIdentity, Reply};
 pub use client::{PeerClient, Peers, ReplyStream};
-pub use limits::Limits;
+pub use limits::CallLimits;
 pub use node::{NodeIdentity, NodeSettings};
 pub use secret::Secret;
 pub use security::{CertificateFiles, Security};

@@ -18,7 +18,7 @@ const MESSAGE_BYTES_MAX: usize = 1 << 30;
 
 /// Limits of what one node asks another one. All nodes of a cluster should have the same; the smaller one holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Limits {
+pub struct CallLimits {
     /// Maximum bytes of a payload, 64 MiB: a command of a MongoDB driver has at most 48 MB. Results that may be larger are streams.
     pub message_bytes_max: usize,
     /// Maximum bytes of the payloads of all calls that are under way, 128 MiB. Replies are not counted: each has at most
@@ -34,7 +34,7 @@ pub struct Limits {
     pub keep_alive_timeout: Duration,
 }
 
-impl Default for Limits {
+impl Default for CallLimits {
     fn default() -> Self {
         Self {
             message_bytes_max: 64 << 20,
@@ -47,7 +47,7 @@ impl Default for Limits {
     }
 }
 
-impl Limits {
+impl CallLimits {
     /// Checks the limits.
     ///
     /// Errors: `Invalid` for those that cannot work.
@@ -100,20 +100,20 @@ mod tests {
 
     #[test]
     fn limits_that_cannot_work_are_refused() {
-        let default = Limits::default();
+        let default = CallLimits::default();
         assert!(default.check().is_ok());
         for (limits, expected) in [
-            (Limits { message_bytes_max: 0, ..default.clone() }, "message_bytes_max = 0"),
-            (Limits { request_bytes_max: 5, ..default.clone() }, "request_bytes_max = 5"),
-            (Limits { calls_max: 0, ..default.clone() }, "calls_max = 0"),
-            (Limits { streams_max: 0, ..default.clone() }, "streams_max = 0"),
-            (Limits { calls_max: u32::MAX, ..default.clone() }, "together at most"),
-            (Limits { keep_alive_timeout: Duration::ZERO, ..default.clone() }, "keep_alive_timeout"),
+            (CallLimits { message_bytes_max: 0, ..default.clone() }, "message_bytes_max = 0"),
+            (CallLimits { request_bytes_max: 5, ..default.clone() }, "request_bytes_max = 5"),
+            (CallLimits { calls_max: 0, ..default.clone() }, "calls_max = 0"),
+            (CallLimits { streams_max: 0, ..default.clone() }, "streams_max = 0"),
+            (CallLimits { calls_max: u32::MAX, ..default.clone() }, "together at most"),
+            (CallLimits { keep_alive_timeout: Duration::ZERO, ..default.clone() }, "keep_alive_timeout"),
         ] {
             let error = limits.check().unwrap_err().to_string();
             assert!(error.contains(expected), "{error}");
         }
-        let many = Limits { streams_max: 15_000, calls_max: 1, ..default };
+        let many = CallLimits { streams_max: 15_000, calls_max: 1, ..default };
         assert_eq!(many.client_window_bytes(), i32::MAX as u32);
     }
 }

@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 use rustls::pki_types::ServerName;
 use tidemill_types::{Error, Result};
 
-use crate::limits::Limits;
+use crate::limits::CallLimits;
 use crate::message::Hello;
 use crate::security::Security;
 
@@ -34,7 +34,7 @@ pub struct NodeSettings {
     /// Proof by which nodes know each other.
     pub security: Security,
     /// Limits of each connection.
-    pub limits: Limits,
+    pub limits: CallLimits,
 }
 
 impl NodeSettings {

@@ -9,7 +9,7 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use arrow_array::RecordBatch;
-use tidemill_docs::{DocBytes, Limits, Store};
+use tidemill_docs::{DocBytes, Store, StoreLimits};
 use tidemill_rules::{ExecutionContext, Executor, Program, Route, StreamPart, Trace, TraceLimits};
 use tidemill_types::decode::{BatchBuilder, FieldValue};
 use tidemill_types::{Duration, Offset, PartitionId, Timestamp};
@@ -226,7 +226,7 @@ fn run(case: &Case) {
 }
 
 fn partition(program: &Program) -> Partition {
-    let mut store = Store::new(Limits::default());
+    let mut store = Store::new(StoreLimits::default());
     for spec in program.collections() {
         store.create_collection(spec).expect("a fresh store");
     }

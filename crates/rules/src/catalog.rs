@@ -8,7 +8,7 @@ use tidemill_types::StreamSchema;
 
 /// All declarations of an app, with names resolved.
 #[derive(Debug, Clone, Default)]
-pub struct Catalog {
+pub struct RuleCatalog {
     /// Streams in order of declaration; rules refer to them by index.
     pub streams: Vec<Arc<StreamSchema>>,
     /// Span of each stream's declaration; `None` for a stream that the app's rule files do not declare.
@@ -105,7 +105,7 @@ pub struct Relation {
     pub span: Span,
 }
 
-impl Catalog {
+impl RuleCatalog {
     /// Returns the index of the stream `name`.
     pub fn stream(&self, name: &str) -> Option<usize> {
         self.streams.iter().position(|s| s.name == name)

@@ -12,10 +12,10 @@ use std::collections::BTreeMap;
 
 use hashbrown::HashMap;
 
-use crate::expr::block::{Block, BoolOp, TriMask, for_each, integer_const, plain_column};
+use crate::expr::block::{BoolOp, RowBlock, TriMask, for_each, integer_const, plain_column};
 use crate::expr::eval::truth;
 use crate::expr::row::ColumnData;
-use crate::expr::{Columns, CompareOp, Const, Expr, ExprNode, ExprType, Frame, Row, RuleValue};
+use crate::expr::{Bindings, Columns, CompareOp, Const, Expr, ExprNode, ExprType, Row, RuleValue};
 use crate::plan::RulePlan;
 use range::{Interval, RangeIndex};
 
@@ -152,7 +152,7 @@ impl StreamIndex {
 
     /// Finds the rules whose conditions on the event alone hold for the events of `block`. `keep` is the mask
     /// of rows to process.
-    pub fn select(&self, block: &Block<'_>, keep: u64, space: &mut CandidateRules) {
+    pub fn select(&self, block: &RowBlock<'_>, keep: u64, space: &mut CandidateRules) {
         space.hits.clear();
         let keep = keep & block.all();
         if self.rules.is_empty() || keep == 0 {
@@ -179,7 +179,7 @@ impl StreamIndex {
         }
     }
 
-    fn look_up(&self, block: &Block<'_>, keep: u64, space: &mut CandidateRules) {
+    fn look_up(&self, block: &RowBlock<'_>, keep: u64, space: &mut CandidateRules) {
         for index in &self.texts {
             let ColumnData::Str(array) = block.columns.columns[index.column].data else { continue };
             for_each(keep & block.present(index.column), |i| {
@@ -226,7 +226,14 @@ impl StreamIndex {
 
     /// Computes the remaining conditions of a rule for the rows `active`, and adds the matches.
     #[inline]
-    fn compute(&self, rank: u32, mut active: u64, block: &Block<'_>, keep: u64, space: &mut CandidateRules) {
+    fn compute(
+        &self,
+        rank: u32,
+        mut active: u64,
+        block: &RowBlock<'_>,
+        keep: u64,
+        space: &mut CandidateRules,
+    ) {
         for id in &self.checks[rank as usize] {
             let conjunct = &self.conjuncts[*id as usize];
             let answer = if conjunct.shared {
@@ -265,7 +272,7 @@ impl StreamIndex {
             space.touched.extend(key.and_then(|k| index.find(k)).into_iter().flatten());
         }
         space.touched.sort_unstable();
-        let frame = Frame::new(row);
+        let frame = Bindings::new(row);
         for rank in &space.touched {
             let holds = |id: &u32| truth(&self.conjuncts[*id as usize].expr, &frame) == Some(true);
             if self.checks[*rank as usize].iter().all(holds) {
@@ -280,7 +287,7 @@ impl StreamIndex {
         let mut all = Vec::new();
         for start in (0..columns.rows).step_by(crate::expr::block::ROWS) {
             let len = (columns.rows - start).min(crate::expr::block::ROWS);
-            self.select(&Block { columns, start, len }, u64::MAX, &mut space);
+            self.select(&RowBlock { columns, start, len }, u64::MAX, &mut space);
             all.extend(space.hits.iter().map(|h| (start + (h >> 32) as usize, *h as u32)));
         }
         all

@@ -56,12 +56,12 @@ pub enum Step {
     /// A condition on documents bound so far.
     Filter(Check),
     /// Binds a document, or requires that none exists.
-    Lookup(Lookup),
+    Lookup(DocumentLookup),
 }
 
 /// Lookup of a document: candidates and filters.
 #[derive(Debug, Clone)]
-pub struct Lookup {
+pub struct DocumentLookup {
     /// Slot that the document is bound to.
     pub slot: usize,
     /// Source of candidates.

@@ -12,7 +12,7 @@ use tidemill_lang::{Diagnostic, Severity, Sources, Span, render_all};
 use tidemill_types::{Mismatch, StreamSchema};
 
 use crate::aggregate::Aggregate;
-use crate::catalog::{Catalog, Entity};
+use crate::catalog::{Entity, RuleCatalog};
 use crate::index::StreamIndex;
 use crate::plan::{Action, RulePlan};
 use crate::resolve;
@@ -21,7 +21,7 @@ use crate::resolve;
 #[derive(Debug)]
 pub struct Program {
     sources: Sources,
-    catalog: Catalog,
+    catalog: RuleCatalog,
     collections: Vec<CollectionSpec>,
     rules: Vec<RulePlan>,
     indexes: Vec<StreamIndex>,
@@ -178,7 +178,7 @@ impl Program {
     }
 
     /// Returns all declarations.
-    pub fn catalog(&self) -> &Catalog {
+    pub fn catalog(&self) -> &RuleCatalog {
         &self.catalog
     }
 

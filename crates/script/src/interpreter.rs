@@ -8,7 +8,7 @@ use rquickjs::{CatchResultExt, CaughtError, Context, Ctx, Function, Runtime, Val
 use tidemill_types::budget;
 
 use crate::convert::{Reader, Unreadable, list_to_js, to_js};
-use crate::{CallContext, Fault, MEMORY_MAX, STACK_MAX, STEPS_MAX, ScriptError, ScriptValue};
+use crate::{CallContext, CallFailure, MEMORY_MAX, STACK_MAX, STEPS_MAX, ScriptError, ScriptValue};
 
 /// Prepares the realm of a script.
 const PRELUDE: &str = include_str!("prelude.js");
@@ -27,12 +27,12 @@ const STACK_ALLOCATED: usize = 2 << 20;
 
 /// Limits of the current call, and the steps it has used.
 #[derive(Default)]
-struct Budget {
+struct CallBudget {
     steps: AtomicU64,
     steps_max: AtomicU64,
 }
 
-impl Budget {
+impl CallBudget {
     fn start(&self, steps_max: u64) {
         self.steps.store(0, Ordering::Relaxed);
         self.steps_max.store(steps_max, Ordering::Relaxed);
@@ -59,7 +59,7 @@ pub(crate) struct Interpreter {
     name: String,
     context: Context,
     runtime: Runtime,
-    budget: Arc<Budget>,
+    budget: Arc<CallBudget>,
 }
 
 impl Interpreter {
@@ -74,7 +74,7 @@ impl Interpreter {
         let runtime = Runtime::new().map_err(unavailable)?;
         runtime.set_memory_limit(MEMORY_MAX);
         runtime.set_max_stack_size(STACK_MAX);
-        let budget = Arc::new(Budget::default());
+        let budget = Arc::new(CallBudget::default());
         let asked = Arc::clone(&budget);
         runtime.set_interrupt_handler(Some(Box::new(move || asked.is_used_up())));
         // a call creates an interpreter when none is idle, so no clock decides about this either
@@ -86,7 +86,7 @@ impl Interpreter {
         Ok(interpreter)
     }
 
-    fn prepare(&self, ctx: &Ctx<'_>, body: &str) -> Result<(), Fault> {
+    fn prepare(&self, ctx: &Ctx<'_>, body: &str) -> Result<(), CallFailure> {
         let budget = Arc::clone(&self.budget);
         // a script can ask for any number of steps; a cast of more than there are gives the greatest number
         let count = Function::new(ctx.clone(), move |steps: f64| budget.count(steps as u64));
@@ -107,7 +107,7 @@ impl Interpreter {
         args: &[ScriptValue],
         context: CallContext,
         steps_max: u64,
-    ) -> Result<ScriptValue, Fault> {
+    ) -> Result<ScriptValue, CallFailure> {
         self.budget.start(steps_max);
         let result = with_stack(|| self.context.with(|ctx| self.call_in(&ctx, args, context)));
         if !self.runtime.is_job_pending() {
@@ -117,7 +117,7 @@ impl Interpreter {
                        `async` and `await`";
         let error =
             result.err().map_or_else(|| ScriptError { message: message.into(), place: None }, |f| f.error);
-        Err(Fault { error, interpreter_usable: false })
+        Err(CallFailure { error, interpreter_usable: false })
     }
 
     fn call_in(
@@ -125,20 +125,20 @@ impl Interpreter {
         ctx: &Ctx<'_>,
         args: &[ScriptValue],
         context: CallContext,
-    ) -> Result<ScriptValue, Fault> {
+    ) -> Result<ScriptValue, CallFailure> {
         let called = self.caught(ctx, self.apply(ctx, args, context)).and_then(|value| {
             Reader::default().read(&value, 0).map_err(|why| match why {
                 Unreadable::Thrown => self.fault(CaughtError::from_error(ctx, rquickjs::Error::Exception)),
                 Unreadable::Unsupported(what) => {
                     let message = format!("the script returned {what}");
-                    Fault { error: ScriptError { message, place: None }, interpreter_usable: true }
+                    CallFailure { error: ScriptError { message, place: None }, interpreter_usable: true }
                 }
             })
         });
         let clean = entry(ctx).and_then(|[_, is_clean]| is_clean.call::<_, bool>(()));
         match (called, clean) {
             (called, Ok(true)) => called,
-            (Err(fault), _) => Err(Fault { interpreter_usable: false, ..fault }),
+            (Err(fault), _) => Err(CallFailure { interpreter_usable: false, ..fault }),
             (Ok(_), clean) => {
                 let message = match clean {
                     Err(error) => self.fault(CaughtError::from_error(ctx, error)).error.message,
@@ -146,7 +146,7 @@ impl Interpreter {
                         "the script defined a property of the global object that cannot be removed".into()
                     }
                 };
-                Err(Fault { error: ScriptError { message, place: None }, interpreter_usable: false })
+                Err(CallFailure { error: ScriptError { message, place: None }, interpreter_usable: false })
             }
         }
     }
@@ -166,13 +166,13 @@ impl Interpreter {
         }
     }
 
-    fn caught<'js, T>(&self, ctx: &Ctx<'js>, result: rquickjs::Result<T>) -> Result<T, Fault> {
+    fn caught<'js, T>(&self, ctx: &Ctx<'js>, result: rquickjs::Result<T>) -> Result<T, CallFailure> {
         result.catch(ctx).map_err(|error| self.fault(error))
     }
 
     /// Says what was thrown, and where.
-    fn fault(&self, error: CaughtError<'_>) -> Fault {
-        let refused = |message: String| Fault {
+    fn fault(&self, error: CaughtError<'_>) -> CallFailure {
+        let refused = |message: String| CallFailure {
             error: ScriptError { message, place: None },
             interpreter_usable: false,
         };
@@ -192,7 +192,7 @@ impl Interpreter {
                     Err(_) => "a value".to_owned(),
                 };
                 let message = format!("the script threw {shown}");
-                return Fault { error: ScriptError { message, place: None }, interpreter_usable: true };
+                return CallFailure { error: ScriptError { message, place: None }, interpreter_usable: true };
             }
             CaughtError::Error(error) => return refused(format!("the script failed: {error}")),
         };
@@ -205,7 +205,7 @@ impl Interpreter {
                 "out of memory" => memory_message(),
                 _ => format!("{name}: {message}"),
             };
-            return Fault { error: ScriptError { message, place }, interpreter_usable: false };
+            return CallFailure { error: ScriptError { message, place }, interpreter_usable: false };
         }
         let message = match (name.is_empty(), message.is_empty()) {
             (false, false) => format!("{name}: {message}"),
@@ -213,7 +213,7 @@ impl Interpreter {
             (true, false) => message,
             (true, true) => "the script threw an error without a message".into(),
         };
-        Fault { error: ScriptError { message, place }, interpreter_usable: true }
+        CallFailure { error: ScriptError { message, place }, interpreter_usable: true }
     }
 
     fn interrupted_message(&self) -> String {

@@ -63,7 +63,7 @@ pub struct CallContext {
 }
 
 /// Why a call failed.
-struct Fault {
+struct CallFailure {
     error: ScriptError,
     /// True if the interpreter can be reused; false after a limit was reached.
     interpreter_usable: bool,
@@ -105,7 +105,7 @@ impl Script {
         // What an interpreter has done before shifts its portions of steps and its memory a little. A call that comes close to
         // a limit is made again in a new one, so that it ends alike whenever it is made.
         let of_used = idle.and_then(|used| match used.call(args, context, STEPS_MAX - STEPS_SLACK) {
-            Err(Fault { interpreter_usable: false, .. }) => None,
+            Err(CallFailure { interpreter_usable: false, .. }) => None,
             outcome => Some((used, outcome)),
         });
         let (interpreter, outcome) = match of_used {
@@ -121,7 +121,7 @@ impl Script {
                 self.idle.lock().push(interpreter);
                 Ok(value)
             }
-            Err(Fault { error, interpreter_usable }) => {
+            Err(CallFailure { error, interpreter_usable }) => {
                 if interpreter_usable {
                     self.idle.lock().push(interpreter);
                 }

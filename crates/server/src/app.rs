@@ -11,9 +11,9 @@ use tidemill_types::{Error, ErrorKind, Result};
 use tokio::sync::Semaphore;
 
 use crate::Engine;
-use crate::description::ApiDescription;
 use crate::error::ApiError;
 use crate::metrics::HttpMetrics;
+use crate::openapi::description::ApiDescription;
 use crate::options::ServerOptions;
 use crate::request_log::RequestLog;
 use tidemill_database::Database;

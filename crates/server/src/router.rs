@@ -18,15 +18,15 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::app::AppState;
-use crate::description::{ApiDescription, SUGGEST_PATH_BYTES_MAX};
 use crate::error::ApiError;
 use crate::grpc::GrpcService;
 use crate::guard::{auth, concurrency, host, observe, permissions};
+use crate::openapi::description::{ApiDescription, SUGGEST_PATH_BYTES_MAX};
+use crate::openapi::shared_errors;
 use crate::routes::{
     backup, cluster, documents, events, find, line_protocol, rules, set_aside, siddhi, sinks, sql,
     statements, system, tail,
 };
-use crate::shared_errors;
 
 #[derive(OpenApi)]
 #[openapi(

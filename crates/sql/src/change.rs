@@ -28,7 +28,7 @@ use tidemill_zones::{RowRewrite, RowRewriter};
 use crate::dialect::TidemillDialect;
 use crate::error::from_datafusion;
 use crate::events::conform_one;
-use crate::{names, stack, times, tree};
+use crate::{execution::stack, names, times, tree};
 
 /// A change of stored events, as its text asks for it.
 #[derive(Debug)]
@@ -131,7 +131,7 @@ impl Change {
         }
         let targets = self.assigned.iter().map(|name| assignable(&schema, name, fixed));
         let values = targets.collect::<Result<Vec<_>>>()?.into_iter().zip(physical).collect();
-        let rows = RowChange { schema, condition, values };
+        let rows = ConditionalUpdate { schema, condition, values };
         Ok(Arc::new(move |batch| rows.apply(batch)))
     }
 
@@ -273,14 +273,14 @@ fn assignable(schema: &Schema, name: &str, fixed: &[String]) -> Result<usize> {
 const STRICT: CastOptions<'static> = CastOptions { safe: false, format_options: FormatOptions::new() };
 
 /// Condition and new values of rows with the columns of `schema`.
-struct RowChange {
+struct ConditionalUpdate {
     schema: SchemaRef,
     condition: Arc<dyn PhysicalExpr>,
     /// Columns by position, and their new values; none to delete the rows.
     values: Vec<(usize, Arc<dyn PhysicalExpr>)>,
 }
 
-impl RowChange {
+impl ConditionalUpdate {
     fn apply(&self, batch: &RecordBatch) -> Result<RowRewrite> {
         // An older file lacks columns.
         let rows = conform_one(batch, &self.schema).map_err(arrow_error)?;

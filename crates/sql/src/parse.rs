@@ -12,7 +12,7 @@ use tidemill_types::{Error, Result};
 use crate::dialect::TidemillDialect;
 use crate::error::{from_datafusion, place};
 use crate::pg_catalog::Mentions;
-use crate::{asof, names, pg_catalog, stack, tree};
+use crate::{asof, execution::stack, names, pg_catalog, tree};
 
 /// Parses `text` into one read-only statement. Returns it with the parts of the catalogs that it names.
 ///

@@ -16,8 +16,8 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
 
 use crate::error::{in_words, too_many_rows};
+use crate::execution::statements::Reader;
 use crate::output::{Format, named_columns};
-use crate::statements::Reader;
 use crate::{MissingFields, SqlOptions};
 
 /// A query as its sender wrote it.

@@ -15,28 +15,28 @@ use tidemill_types::{Error, Result};
 use tokio::runtime::{Handle, Runtime};
 use tokio::sync::{mpsc, oneshot};
 
-use crate::cancel;
 use crate::change::Change;
 use crate::error::{ended, too_long};
 use crate::events::TabletWidths;
+use crate::execution::cancel;
+use crate::execution::running::{Forwarded, RunningQuery, one_row, shown};
+use crate::execution::statements::{RunningStatement, Statements, kept_text};
+use crate::execution::threads::{self, StatementThreads};
+use crate::execution::work::{Places, Work};
 use crate::hot::{HotAccess, HotStore};
-use crate::logical_query::LogicalQuery;
 use crate::output::{Encoder, Format};
-use crate::parameters::ParameterTypes;
 use crate::pg_catalog::{self, FunctionKind};
-use crate::plan_cache::PlanCache;
-use crate::prepared::Prepared;
+use crate::plans::logical_query::LogicalQuery;
+use crate::plans::parameters::ParameterTypes;
+use crate::plans::plan_cache::PlanCache;
+use crate::plans::prepared::Prepared;
 use crate::query::{
     AbortOnDrop, ClosingFlag, EncodedQuery, QueryMessage, QueryRequest, QueryResult, QueryRows, Watchdog,
 };
-use crate::running::{Forwarded, RunningQuery, one_row, shown};
 use crate::session_state::{environment, one_thread, session_state};
 use crate::session_tables::SessionTables;
-use crate::statements::{RunningStatement, Statements, kept_text};
-use crate::threads::{self, StatementThreads};
 use crate::visible_tables::VisibleTables;
-use crate::work::{Places, Work};
-use crate::{MissingFields, SqlOptions, StatementInfo, StatementPhase, Tables, stack};
+use crate::{MissingFields, SqlOptions, StatementInfo, StatementPhase, Tables, execution::stack};
 
 /// Finished batches buffered per query for a slow reader.
 const BATCHES_READY: usize = 2;

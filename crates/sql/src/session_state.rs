@@ -18,15 +18,18 @@ use tidemill_types::{Error, Result};
 use crate::asof::PlanAsofJoins;
 use crate::catalog::{CATALOG, DEFAULT_SCHEMA};
 use crate::error::from_datafusion;
+use crate::execution::memory::QueryMemory;
 use crate::gap_fill::{FillGaps, GapFillQueryPlanner};
-use crate::global_aggregates::GuardGlobalAggregates;
 use crate::hot::ServeFromHotData;
-use crate::memory::QueryMemory;
-use crate::set_operations::CountedSetOperations;
-use crate::sort_keys::SortKeysAsColumns;
+use crate::optimizer::global_aggregates::GuardGlobalAggregates;
+use crate::optimizer::set_operations::CountedSetOperations;
+use crate::optimizer::sort_keys::SortKeysAsColumns;
 use crate::subqueries::ThreeValuedSubqueries;
 use crate::times::MicrosecondTimes;
-use crate::{SqlOptions, Tables, constant_last, deadline, functions, partial_sorts, rerun, unique_names};
+use crate::{
+    SqlOptions, Tables, execution::deadline, functions, optimizer::constant_last, optimizer::partial_sorts,
+    optimizer::unique_names, plans::rerun,
+};
 
 /// Restricts the directories that DataFusion makes for spilled rows to the owner of the process.
 fn restrict_spilled_rows(environment: &RuntimeEnv, spill_dir: &Path) -> Result<()> {

@@ -12,7 +12,7 @@ use tidemill_zones::{Rewritten, RowRewriter, Table, TableSnapshot, TabletKeys};
 use url::Url;
 
 use crate::StatementInfo;
-use crate::statements::Statements;
+use crate::execution::statements::Statements;
 use crate::tables::{Moment, SystemTable, Tables};
 
 /// Name of the system table of statements.

@@ -12,8 +12,8 @@ use tidemill_types::{Error, ErrorKind, Result};
 use tidemill_zones::{Rewritten, RowRewriter, Table, TableSnapshot, TabletKeys};
 use url::Url;
 
+use crate::execution::statements::Statements;
 use crate::session_tables::{STATEMENTS, rows};
-use crate::statements::Statements;
 use crate::tables::{Moment, SystemTable, Tables};
 
 /// Tables that a caller may read. `system.statements` is always among them, with the statements that the caller manages.

@@ -1,7 +1,7 @@
 //! In-process access to the documents of one collection.
 
 use bson::{Bson, Document, RawDocumentBuf};
-use tidemill_docs::{Command, CommandOutcome, DocBytes, FindOptions};
+use tidemill_docs::{CommandOutcome, DocBytes, DocumentCommand, FindOptions};
 use tidemill_engine::Engine;
 use tidemill_types::{Error, Result};
 
@@ -33,7 +33,8 @@ impl<'e> Collection<'e> {
     /// Errors: `Conflict` when its `_id` or another unique key is taken.
     pub fn insert(&self, document: &Document) -> Result<()> {
         let docs = vec![encode(document)?.into_bytes().into()];
-        let outcome = self.write(Command::Insert { collection: self.name.clone(), docs, ordered: true })?;
+        let outcome =
+            self.write(DocumentCommand::Insert { collection: self.name.clone(), docs, ordered: true })?;
         check_outcome(outcome).map(|_| ())
     }
 
@@ -41,19 +42,29 @@ impl<'e> Collection<'e> {
     pub fn update(&self, filter: &Document, update: &Document) -> Result<u64> {
         let (filter, update) = (encode(filter)?.into_bytes().into(), encode(update)?.into_bytes().into());
         let collection = self.name.clone();
-        let command =
-            Command::Update { collection, filter, update, multi: true, upsert: false, upsert_id: None };
+        let command = DocumentCommand::Update {
+            collection,
+            filter,
+            update,
+            multi: true,
+            upsert: false,
+            upsert_id: None,
+        };
         check_outcome(self.write(command)?).map(|o| o.modified)
     }
 
     /// Deletes all matching documents. Returns how many.
     pub fn delete(&self, filter: &Document) -> Result<u64> {
         let filter = encode(filter)?.into_bytes().into();
-        check_outcome(self.write(Command::Delete { collection: self.name.clone(), filter, multi: true })?)
-            .map(|o| o.deleted)
+        check_outcome(self.write(DocumentCommand::Delete {
+            collection: self.name.clone(),
+            filter,
+            multi: true,
+        })?)
+        .map(|o| o.deleted)
     }
 
-    fn write(&self, command: Command) -> Result<CommandOutcome> {
+    fn write(&self, command: DocumentCommand) -> Result<CommandOutcome> {
         self.engine.write_documents(command, None)
     }
 }

@@ -21,7 +21,7 @@ pub fn repeated_key(json: &str) -> Option<String> {
     let mut at = 0;
     while let Some(byte) = bytes.get(at) {
         match byte {
-            b'{' => levels.push(Level::Object(Keys::default())),
+            b'{' => levels.push(Level::Object(ObjectKeys::default())),
             b'[' => levels.push(Level::Array(0)),
             b'}' | b']' => drop(levels.pop()),
             b',' => match levels.last_mut() {
@@ -48,26 +48,26 @@ pub fn repeated_key(json: &str) -> Option<String> {
 
 /// An object or array that has begun.
 enum Level<'t> {
-    Object(Keys<'t>),
+    Object(ObjectKeys<'t>),
     /// With the index of the current element.
     Array(usize),
 }
 
 /// The keys of an object so far.
-struct Keys<'t> {
+struct ObjectKeys<'t> {
     list: Vec<Cow<'t, str>>,
     /// All keys, once there are more than [`COMPARED_MAX`].
     set: HashSet<Cow<'t, str>>,
     expects_key: bool,
 }
 
-impl Default for Keys<'_> {
+impl Default for ObjectKeys<'_> {
     fn default() -> Self {
         Self { list: Vec::new(), set: HashSet::new(), expects_key: true }
     }
 }
 
-impl<'t> Keys<'t> {
+impl<'t> ObjectKeys<'t> {
     /// Adds a key. Returns whether it is new.
     fn add(&mut self, key: Cow<'t, str>) -> bool {
         let is_new = match self.list.len() {

@@ -12,15 +12,15 @@ use object_store::ObjectStoreExt;
 use tidemill_types::{Error, ErrorKind, Result};
 
 use crate::ZonesOptions;
-use crate::checked::CheckedStore;
 use crate::delta::builder::{CommitBuilder, RowChange};
 use crate::delta::commit::ROWS_REMOVED;
 use crate::error::{internal, store_error};
 use crate::merge::{MergeInput, merge_tablets};
-use crate::retry::Retry;
+use crate::stores::checked::CheckedStore;
+use crate::stores::retry::Retry;
 use crate::table::Table;
-use crate::tablet::Tablet;
-use crate::tablet_name::tablet_id;
+use crate::tablets::tablet::Tablet;
+use crate::tablets::tablet_name::tablet_id;
 
 /// Maximum number of tablets merged at once.
 const MERGED_AT_ONCE: usize = 64;

@@ -12,7 +12,7 @@ use crate::delta::commit::{DeltaWriter, OffsetAdvance, PreparedCommit, committed
 use crate::delta::maintenance;
 use crate::error::internal;
 use crate::table::Table;
-use crate::tablet::LEVEL_FLUSHED;
+use crate::tablets::tablet::LEVEL_FLUSHED;
 
 /// Result of a flush.
 #[derive(Debug, Clone, PartialEq, Eq)]

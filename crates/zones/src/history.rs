@@ -6,7 +6,7 @@ use tidemill_types::{Error, Result};
 
 use crate::delta::history::{VersionAt, VersionInfo, replay_at, versions};
 use crate::open::{find_missing, list_tablets, tablets};
-use crate::retry::Retry;
+use crate::stores::retry::Retry;
 use crate::table::{Table, TableSnapshot};
 
 impl Table {

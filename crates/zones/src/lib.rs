@@ -15,55 +15,41 @@
 //! statistics. Replaced files stay for readers of older versions until `remove_old_files` deletes them.
 
 mod cache;
-mod checked;
-mod checksum;
 mod consolidate;
 mod delta;
-mod durable;
-mod encode;
-mod encodings;
-mod encryption;
 mod error;
 mod flush;
 mod history;
-mod location;
 mod merge;
-mod object_directory;
 mod old_files;
 mod open;
 mod options;
 mod owner_epochs;
 mod removal;
-mod retry;
-mod row_order;
-mod shared_file;
-#[cfg(feature = "sim")]
-pub mod sim_store;
-mod store_options;
+mod stores;
 mod table;
 mod table_files;
-mod tablet;
-mod tablet_layout;
-mod tablet_name;
-mod tablet_writer;
+mod tablets;
 mod tail;
 mod zones;
 
 pub use cache::{CacheStats, CachedStore};
-pub use checked::CheckedStore;
 pub use consolidate::Consolidation;
 pub use delta::history::{VersionAt, VersionInfo};
 pub use delta::schema::StoredColumn;
-pub use durable::DurableLocal;
-pub use encryption::TabletKeys;
 pub use flush::FlushResult;
-pub use object_directory::{ObjectDirectory, ReadPiece};
 pub use open::{StoredTable, check_stream};
 pub use options::{Clock, Compression, ZonesOptions};
 pub use removal::{Rewritten, RowRewrite, RowRewriter};
-pub use shared_file::SharedFile;
-pub use store_options::{check_store_settings, store_options};
+pub use stores::checked::CheckedStore;
+pub use stores::durable::DurableLocal;
+pub use stores::object_directory::{ObjectDirectory, ReadPiece};
+pub use stores::shared_file::SharedFile;
+#[cfg(feature = "sim")]
+pub use stores::sim_store;
+pub use stores::store_options::{check_store_settings, store_options};
 pub use table::{MissingFile, MissingTail, PartialSnapshot, Table, TableSnapshot};
 pub use table_files::{TableInspection, TableVersion, TabletFile};
-pub use tablet::{ColumnStats, Tablet};
+pub use tablets::encryption::TabletKeys;
+pub use tablets::tablet::{ColumnStats, Tablet};
 pub use zones::Zones;

@@ -19,11 +19,11 @@ use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchR
 use tidemill_types::{Error, Result, StreamSchema, Timestamp, column};
 
 use crate::ZonesOptions;
-use crate::encryption::{TabletKeys, reader_options};
 use crate::error::internal;
-use crate::tablet::EncodedFile;
-use crate::tablet_layout::{ORDER, TabletLayout};
-use crate::tablet_writer::TabletWriter;
+use crate::tablets::encryption::{TabletKeys, reader_options};
+use crate::tablets::tablet::EncodedFile;
+use crate::tablets::tablet_layout::{ORDER, TabletLayout};
+use crate::tablets::tablet_writer::TabletWriter;
 
 /// Rows that are decoded of a tablet at a time.
 const READ_ROWS: usize = 8_192;
@@ -104,7 +104,7 @@ fn open(input: MergeInput) -> Result<(String, SchemaRef, ParquetRecordBatchReade
 /// A merge in progress.
 struct Merge {
     order: SortOrder,
-    cursors: Vec<Cursor>,
+    cursors: Vec<TabletCursor>,
     /// Positions of the cursors that have rows, as a heap: the one whose next row comes first is at the top.
     heap: Vec<usize>,
     keep_from: Option<Timestamp>,
@@ -154,7 +154,7 @@ impl SortOrder {
 }
 
 /// The place in one tablet.
-struct Cursor {
+struct TabletCursor {
     name: String,
     reader: ParquetRecordBatchReader,
     batch: RecordBatch,
@@ -162,7 +162,7 @@ struct Cursor {
     next: usize,
 }
 
-impl Cursor {
+impl TabletCursor {
     /// Opens a tablet at its first row; `None` if it has none.
     fn open(order: &SortOrder, name: String, mut reader: ParquetRecordBatchReader) -> Result<Option<Self>> {
         let Some(batch) = read(order, &name, &mut reader)? else { return Ok(None) };
@@ -260,8 +260,8 @@ impl Merge {
         keep_from: Option<Timestamp>,
     ) -> Result<Self> {
         let order = SortOrder::new(stream, schema)?;
-        let opened = readers.into_iter().map(|(name, _, reader)| Cursor::open(&order, name, reader));
-        let cursors: Vec<Cursor> = opened.filter_map(Result::transpose).collect::<Result<_>>()?;
+        let opened = readers.into_iter().map(|(name, _, reader)| TabletCursor::open(&order, name, reader));
+        let cursors: Vec<TabletCursor> = opened.filter_map(Result::transpose).collect::<Result<_>>()?;
         let heap = (0..cursors.len()).collect();
         let mut merge = Self { order, cursors, heap, keep_from, expired: 0 };
         for place in (0..merge.heap.len() / 2).rev() {

@@ -7,9 +7,9 @@ use tidemill_types::Result;
 
 use crate::error::store_error;
 use crate::open::list_tablets;
-use crate::retry::Retry;
+use crate::stores::retry::Retry;
 use crate::table::Table;
-use crate::tablet_name::tablet_id;
+use crate::tablets::tablet_name::tablet_id;
 
 /// Maximum number of files that one call deletes.
 const DELETES_MAX: usize = 1_000;

@@ -16,16 +16,16 @@ use crate::delta::commit::{DeltaWriter, committed};
 use crate::delta::create::create;
 use crate::delta::replay::{TableState, replay};
 use crate::delta::schema::{DeltaSchema, StoredColumn, check_names, check_protocol, columns, evolve};
-use crate::encode::Encoder;
 use crate::error::store_error;
-use crate::location::Location;
 use crate::old_files::{is_old_tablet, ms_before};
 use crate::owner_epochs::OwnerEpochs;
-use crate::retry::Retry;
+use crate::stores::location::Location;
+use crate::stores::retry::Retry;
 use crate::table::{CommittedState, MissingFile, Table};
-use crate::tablet::Tablet;
-use crate::tablet_name::tablet_id;
-use crate::tail::Tail;
+use crate::tablets::encode::TabletEncoder;
+use crate::tablets::tablet::Tablet;
+use crate::tablets::tablet_name::tablet_id;
+use crate::tail::TableTail;
 use crate::{Clock, ZonesOptions};
 
 /// Maximum number of files named in an error; the rest is counted.
@@ -100,7 +100,8 @@ impl Table {
         checkpoint: u64,
         missing: Vec<MissingFile>,
     ) -> Result<Self> {
-        let tails = (0..partitions).map(|p| Mutex::new(Tail::after(committed(&writer.txns, PartitionId(p)))));
+        let tails =
+            (0..partitions).map(|p| Mutex::new(TableTail::after(committed(&writer.txns, PartitionId(p)))));
         let sound = writer.files.values().filter(|t| !missing.iter().any(|m| m.name == t.name));
         let shared = CommittedState {
             version: writer.version,
@@ -109,7 +110,7 @@ impl Table {
             removed_rows: writer.removed_rows(),
         };
         Ok(Self {
-            encoder: Arc::new(Encoder::new(&stream, &around.options)?),
+            encoder: Arc::new(TabletEncoder::new(&stream, &around.options)?),
             tails: tails.collect(),
             location: writer.location.clone(),
             stream,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use tidemill_types::{Error, Result, Timestamp};
 
-use crate::encryption::TabletKeys;
+use crate::tablets::encryption::TabletKeys;
 
 /// Smallest memory of a cache of tablets: several blocks.
 const CACHE_MEMORY_BYTES_MIN: u64 = 8 << 20;

@@ -15,14 +15,14 @@ use tidemill_types::{Error, Result, Timestamp, Value, column};
 
 use crate::delta::builder::{CommitBuilder, RowChange};
 use crate::delta::commit::ROWS_REMOVED;
-use crate::encryption::reader_options;
 use crate::error::internal;
 use crate::merge::MergeInput;
 use crate::table::Table;
-use crate::tablet::{EncodedFile, Tablet};
-use crate::tablet_layout::TabletLayout;
-use crate::tablet_name::tablet_id;
-use crate::tablet_writer::TabletWriter;
+use crate::tablets::encryption::reader_options;
+use crate::tablets::tablet::{EncodedFile, Tablet};
+use crate::tablets::tablet_layout::TabletLayout;
+use crate::tablets::tablet_name::tablet_id;
+use crate::tablets::tablet_writer::TabletWriter;
 
 /// Rows that are decoded at a time.
 const READ_ROWS: usize = 8_192;

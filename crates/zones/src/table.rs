@@ -15,11 +15,11 @@ use tidemill_types::{Error, Offset, PartitionId, Result, StreamSchema};
 
 use crate::delta::commit::{DeltaWriter, later_owner};
 use crate::delta::maintenance;
-use crate::encode::Encoder;
-use crate::location::Location;
 use crate::owner_epochs::OwnerEpochs;
-use crate::tablet::Tablet;
-use crate::tail::Tail;
+use crate::stores::location::Location;
+use crate::tablets::encode::TabletEncoder;
+use crate::tablets::tablet::Tablet;
+use crate::tail::TableTail;
 use crate::{Clock, ZonesOptions};
 
 /// The table of one stream.
@@ -40,8 +40,8 @@ pub struct Table {
     pub(crate) options: Arc<ZonesOptions>,
     pub(crate) epochs: Arc<OwnerEpochs>,
     pub(crate) clock: Clock,
-    pub(crate) encoder: Arc<Encoder>,
-    pub(crate) tails: Box<[Mutex<Tail>]>,
+    pub(crate) encoder: Arc<TabletEncoder>,
+    pub(crate) tails: Box<[Mutex<TableTail>]>,
     pub(crate) pending_rows: AtomicU64,
     pub(crate) pending_bytes: AtomicU64,
     pub(crate) committed_state: Mutex<CommittedState>,
@@ -194,7 +194,7 @@ impl Table {
         Ok(())
     }
 
-    pub(crate) fn tail(&self, p: PartitionId) -> Result<&Mutex<Tail>> {
+    pub(crate) fn tail(&self, p: PartitionId) -> Result<&Mutex<TableTail>> {
         self.tails.get(p.0 as usize).ok_or_else(|| {
             Error::invalid(format!(
                 "table `{}` has no partition {p}: it has {}",

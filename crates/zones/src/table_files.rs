@@ -12,12 +12,12 @@ use tidemill_types::{Error, ErrorKind, Result};
 
 use crate::delta::files::{check_files, version_files};
 use crate::delta::replay::{TableState, replay};
-use crate::encryption::reader_options;
 use crate::error::store_error;
-use crate::location::Location;
 use crate::open::{StoreContext, check_name};
-use crate::retry::Retry;
-use crate::tablet::Tablet;
+use crate::stores::location::Location;
+use crate::stores::retry::Retry;
+use crate::tablets::encryption::reader_options;
+use crate::tablets::tablet::Tablet;
 
 /// Maximum number of attempts to read the files of a version, because a Delta checkpoint may remove some
 /// meanwhile.

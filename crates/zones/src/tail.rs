@@ -20,7 +20,7 @@ const SIZE_CLASSES: u32 = 3;
 
 /// Rows in offset order, in chunks.
 #[derive(Debug, Default)]
-pub(crate) struct Tail {
+pub(crate) struct TableTail {
     /// Rows at or below this offset are in the table's files.
     pub committed: Option<Offset>,
     chunks: VecDeque<Chunk>,
@@ -37,7 +37,7 @@ struct Chunk {
     bytes: u64,
 }
 
-impl Tail {
+impl TableTail {
     /// Creates an empty tail of a partition whose rows up to `committed` are in the table's files.
     pub fn after(committed: Option<Offset>) -> Self {
         Self { committed, ..Self::default() }
@@ -243,13 +243,13 @@ mod tests {
         RecordBatch::try_new(Arc::new(schema), vec![Arc::new(offsets), Arc::new(numbers)]).unwrap()
     }
 
-    fn seen(tail: &Tail) -> Vec<u64> {
+    fn seen(tail: &TableTail) -> Vec<u64> {
         tail.batches().flat_map(|b| offsets(&b).iter().map(|o| *o as u64).collect::<Vec<_>>()).collect()
     }
 
     #[test]
     fn single_rows_become_few_chunks() {
-        let mut tail = Tail::default();
+        let mut tail = TableTail::default();
         for offset in 0..10_000 {
             tail.push(Offset(offset), batch(offset, 1 + (offset % 3 == 0) as usize)).unwrap();
         }
@@ -262,7 +262,7 @@ mod tests {
     #[test]
     fn rows_are_forgotten_from_any_offset_on() {
         for cut in 0..41_u64 {
-            let mut tail = Tail::default();
+            let mut tail = TableTail::default();
             for offset in 0..40 {
                 tail.push(Offset(offset), batch(offset, 2)).unwrap();
             }
@@ -276,7 +276,7 @@ mod tests {
 
     #[test]
     fn rows_between_any_two_offsets() {
-        let mut tail = Tail::default();
+        let mut tail = TableTail::default();
         for offset in 10..40 {
             tail.push(Offset(offset), batch(offset, 2)).unwrap();
         }
@@ -296,7 +296,7 @@ mod tests {
     #[test]
     fn commits_cut_at_any_offset() {
         for cut in 0..40_u64 {
-            let mut tail = Tail::default();
+            let mut tail = TableTail::default();
             for offset in 0..40 {
                 tail.push(Offset(offset), batch(offset, 2)).unwrap();
             }

@@ -12,14 +12,14 @@ use url::Url;
 
 use crate::ZonesOptions;
 use crate::cache::{CacheOptions, CacheStats, TabletCache};
-use crate::encryption::TabletKeys;
-use crate::location::Location;
 use crate::open::{StoreContext, StoredTable, open, read_stored_table};
 use crate::options::Clock;
 use crate::owner_epochs::OwnerEpochs;
-use crate::retry::Retry;
+use crate::stores::location::Location;
+use crate::stores::retry::Retry;
 use crate::table::Table;
 use crate::table_files::{self, TableInspection, TableVersion};
+use crate::tablets::encryption::TabletKeys;
 
 /// The event store: one Delta table per stored stream, all below one location, written by one owner.
 ///

@@ -11,7 +11,7 @@ use clap::Parser;
 use tidemill_bench_cep::digest::{Digest, Totals, expected};
 use tidemill_bench_cep::email::{self, Watch};
 use tidemill_bench_cep::measure::{Rates, shown, timed, timed_by_the_wall};
-use tidemill_files::{Codec, Format, WriteOptions, Writer};
+use tidemill_files::{Codec, EventFileWriter, Format, WriteOptions};
 use tidemill_flow::arrow;
 use tidemill_flow::batch::Batch;
 use tidemill_flow::plan::AppPlan;
@@ -143,7 +143,7 @@ fn in_files(
         let attributes = schema.fields.iter().map(|f| (f.name.clone(), f.ty)).collect();
         let null = OpenOptions::new().write(true).open("/dev/null").context("/dev/null")?;
         let writing = WriteOptions { complete: true, ..WriteOptions::default() };
-        let mut writer = Writer::new(null, &Format::Avro(codec), &schema, &writing)?;
+        let mut writer = EventFileWriter::new(null, &Format::Avro(codec), &schema, &writing)?;
         let mut failed = None;
         let mails = email::read(file, batch, stream(plan)?)?.skip(number).step_by(threads);
         let totals = run(plan, mails, |out| {

@@ -6,7 +6,7 @@ use anyhow::Context;
 use clap::Parser;
 use tidemill_bench_cep::email;
 use tidemill_bench_cep::mails::Corpus;
-use tidemill_files::{Format, WriteOptions, Writer};
+use tidemill_files::{EventFileWriter, Format, WriteOptions};
 use tidemill_flow::column::{Data, StringColumn};
 use tidemill_flow::{Column, arrow};
 
@@ -31,7 +31,7 @@ fn main() -> anyhow::Result<()> {
     let schema = email::mails();
     let attributes = schema.fields.iter().map(|f| (f.name.clone(), f.ty)).collect();
     let writing = WriteOptions { complete: true, ..WriteOptions::default() };
-    let mut writer = Writer::create(&args.file, &Format::from_path(&args.file)?, &schema, &writing)?;
+    let mut writer = EventFileWriter::create(&args.file, &Format::from_path(&args.file)?, &schema, &writing)?;
     for start in (0..args.count).step_by(BATCH as usize) {
         let mails: Vec<_> = (start..args.count.min(start + BATCH)).map(|i| corpus.mail(i)).collect();
         let times = Column::of(Data::Long(mails.iter().map(|m| m.time).collect()));

@@ -18,7 +18,7 @@ use tidemill_types::{Offset, PartitionId};
 use super::logs::Landed;
 use super::machine::Machine;
 use super::{SimulationOptions, SimulationReport};
-use crate::event::{Event, OwnerReason};
+use crate::event::{ClusterEvent, OwnerReason};
 use crate::hybrid_time::HybridTime;
 use crate::record::{NodeName, Record};
 use crate::state::State;
@@ -85,9 +85,9 @@ impl Audit {
         }
         for event in &events {
             match event {
-                Event::Joined { node, .. } => _ = self.last_heartbeat.insert(node.clone(), landed.at),
-                Event::Removed { node, by, .. } => self.removed(node, by, landed.at, report)?,
-                Event::Owner(change) if change.to.is_some() => {
+                ClusterEvent::Joined { node, .. } => _ = self.last_heartbeat.insert(node.clone(), landed.at),
+                ClusterEvent::Removed { node, by, .. } => self.removed(node, by, landed.at, report)?,
+                ClusterEvent::Owner(change) if change.to.is_some() => {
                     let former = &mut self.epochs[change.partition.0 as usize];
                     if change.epoch != offset || (*former >= change.epoch && change.epoch > Offset(0)) {
                         let (id, epoch) = (change.partition, change.epoch);

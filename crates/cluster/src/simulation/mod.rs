@@ -96,7 +96,7 @@ impl SimulationReport {
 /// Errors: what the auditors found, with the seed and the step.
 pub fn run(seed: u64, options: &SimulationOptions) -> Result<SimulationReport, String> {
     plant(options.bug);
-    let result = world::World::new(seed, options).and_then(world::World::run);
+    let result = world::ClusterWorld::new(seed, options).and_then(world::ClusterWorld::run);
     plant(None);
     result.map_err(|violation| format!("seed {seed}: {violation}"))
 }

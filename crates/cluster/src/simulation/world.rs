@@ -18,7 +18,7 @@ const STEPS_PER_HEARTBEAT: u64 = 12;
 /// Largest duration of a fault, in microseconds.
 const FAULT_US_MAX: u64 = 5_000_000;
 
-pub struct World {
+pub struct ClusterWorld {
     rng: StdRng,
     time: u64,
     logs: Logs,
@@ -31,7 +31,7 @@ pub struct World {
     next_value: u64,
 }
 
-impl World {
+impl ClusterWorld {
     pub fn new(seed: u64, options: &SimulationOptions) -> Result<Self, String> {
         let mut rng = StdRng::seed_from_u64(seed);
         let nodes = options.nodes.unwrap_or_else(|| rng.random_range(3..=9));

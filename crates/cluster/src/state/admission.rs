@@ -2,15 +2,15 @@
 
 use tidemill_types::Offset;
 
-use super::{NAMES_MAX, Partition, State};
-use crate::event::Event;
+use super::{NAMES_MAX, PartitionState, State};
+use crate::event::ClusterEvent;
 use crate::hybrid_time::HybridTime;
 use crate::member::{Member, Refusal, RefusedJoin};
 use crate::record::{ClusterFacts, Join};
 use crate::timing::CLOCK_OFFSET_MS_MAX;
 
 impl State {
-    pub(super) fn join(&mut self, offset: Offset, join: &Join, events: &mut Vec<Event>) {
+    pub(super) fn join(&mut self, offset: Offset, join: &Join, events: &mut Vec<ClusterEvent>) {
         if self.members.get(&join.node).is_some_and(|member| member.incarnation == join.incarnation) {
             // the node has repeated its join, because it had not read it back
             return;
@@ -18,7 +18,7 @@ impl State {
         if let Some(refusal) = self.refusal(join) {
             self.remember_refused(offset, join, refusal.clone());
             let (node, incarnation) = (join.node.clone(), join.incarnation);
-            return events.push(Event::Refused { node, incarnation, refusal });
+            return events.push(ClusterEvent::Refused { node, incarnation, refusal });
         }
         if self.members.is_empty() {
             self.begin(join);
@@ -42,7 +42,7 @@ impl State {
         };
         self.members.insert(join.node.clone(), member);
         self.members_changed();
-        events.push(Event::Joined { node: join.node.clone(), incarnation: join.incarnation });
+        events.push(ClusterEvent::Joined { node: join.node.clone(), incarnation: join.incarnation });
         self.give_missing_owners(offset, events);
         self.give_missing_standbys(events);
     }
@@ -51,7 +51,7 @@ impl State {
     fn begin(&mut self, join: &Join) {
         if self.cluster.is_none() {
             self.protocol = join.protocol_max;
-            self.partitions = vec![Partition::default(); join.cluster.partitions as usize];
+            self.partitions = vec![PartitionState::default(); join.cluster.partitions as usize];
         }
         // id and number of partitions are those that it had: `refusal` has compared them
         self.cluster = Some(join.cluster.clone());

@@ -12,8 +12,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tidemill_types::PartitionId;
 
-use super::{Goal, Partition, State, Warming};
-use crate::event::{Event, MoveReason};
+use super::{Goal, PartitionState, State, Warming};
+use crate::event::{ClusterEvent, MoveReason};
 use crate::member::Member;
 use crate::placement::{Share, score};
 use crate::record::NodeName;
@@ -83,7 +83,7 @@ impl State {
     }
 
     /// Counts the partitions of each member, draining ones with a share of zero.
-    fn loads<'a>(&'a self, holder: impl Fn(&'a Partition) -> Option<&'a NodeName>) -> Loads {
+    fn loads<'a>(&'a self, holder: impl Fn(&'a PartitionState) -> Option<&'a NodeName>) -> Loads {
         let weight = |draining: bool, weight: u32| if draining { 0 } else { weight };
         let weights = self
             .members
@@ -113,7 +113,7 @@ impl State {
     }
 
     /// Plans all moves that may begin now.
-    pub(super) fn plan_moves(&mut self, events: &mut Vec<Event>) {
+    pub(super) fn plan_moves(&mut self, events: &mut Vec<ClusterEvent>) {
         if !self.unbalanced {
             return;
         }
@@ -134,20 +134,21 @@ impl State {
         node: NodeName,
         goal: Goal,
         reason: MoveReason,
-        events: &mut Vec<Event>,
+        events: &mut Vec<ClusterEvent>,
     ) {
         let Some(partition) = self.partitions.get_mut(id.0 as usize) else { return };
         if goal != Goal::Standby {
-            events.push(Event::MoveStarted { partition: id, to: node.clone(), reason });
+            events.push(ClusterEvent::MoveStarted { partition: id, to: node.clone(), reason });
         }
         partition.warming = Some(Warming { node, goal });
     }
 
     /// Plans a move away from a draining member; returns whether there was one.
-    fn plan_drain(&mut self, events: &mut Vec<Event>) -> bool {
+    fn plan_drain(&mut self, events: &mut Vec<ClusterEvent>) -> bool {
         let draining = |node: &NodeName| self.members.get(node).is_some_and(|member| member.draining);
         let mut held = self.partitions.iter().filter(|partition| partition.warming.is_none());
-        let is_held = |partition: &Partition| partition.owner.iter().chain(&partition.standby).any(draining);
+        let is_held =
+            |partition: &PartitionState| partition.owner.iter().chain(&partition.standby).any(draining);
         if !self.members.values().any(|member| member.draining) || !held.any(is_held) {
             return false;
         }
@@ -179,7 +180,7 @@ impl State {
                 }
                 if others().next().is_none() && !owner.is_some_and(draining) {
                     self.partitions[index].standby = None;
-                    events.push(Event::Standby { partition: id, node: None });
+                    events.push(ClusterEvent::Standby { partition: id, node: None });
                     return true;
                 }
             }
@@ -188,7 +189,7 @@ impl State {
     }
 
     /// Plans a standby in another zone than the owner, where the present one is in the same; returns whether there was one.
-    fn plan_zone(&mut self, events: &mut Vec<Event>) -> bool {
+    fn plan_zone(&mut self, events: &mut Vec<ClusterEvent>) -> bool {
         let (busy, loads) = (self.busy(), self.standby_loads());
         let is_free = |(node, member): &(&NodeName, &Member)| !member.draining && !busy.contains(*node);
         let mut free_by_zone: BTreeMap<&str, Vec<&NodeName>> = BTreeMap::new();
@@ -211,7 +212,7 @@ impl State {
     }
 
     /// Plans a move from an owner above its share to a member below it; returns whether there was one.
-    fn plan_owner(&mut self, events: &mut Vec<Event>) -> bool {
+    fn plan_owner(&mut self, events: &mut Vec<ClusterEvent>) -> bool {
         let (busy, loads) = (self.busy(), self.owner_loads());
         let movable = self.movable(|partition| partition.owner.as_ref().filter(|_| !partition.pinned));
         let next = loads.uneven_pairs(|name| busy.contains(name)).find_map(|(donor, receiver)| {
@@ -234,7 +235,7 @@ impl State {
     }
 
     /// Plans another standby, where one member is that of more partitions than its share; returns whether there was one.
-    fn plan_standby(&mut self, events: &mut Vec<Event>) -> bool {
+    fn plan_standby(&mut self, events: &mut Vec<ClusterEvent>) -> bool {
         let (busy, loads) = (self.busy(), self.standby_loads());
         let movable = self.movable(|partition| partition.standby.as_ref());
         let next = loads.uneven_pairs(|name| busy.contains(name)).find_map(|(donor, receiver)| {
@@ -256,7 +257,7 @@ impl State {
     /// Returns the partitions that take part in no move, by their holder.
     fn movable<'a>(
         &'a self,
-        holder: impl Fn(&'a Partition) -> Option<&'a NodeName>,
+        holder: impl Fn(&'a PartitionState) -> Option<&'a NodeName>,
     ) -> BTreeMap<&'a NodeName, Vec<PartitionId>> {
         let mut movable: BTreeMap<&NodeName, Vec<PartitionId>> = BTreeMap::new();
         for (index, partition) in self.partitions.iter().enumerate() {

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use tidemill_types::{Error, Offset, PartitionId, Result};
 
-use crate::event::{Event, MoveReason};
+use crate::event::{ClusterEvent, MoveReason};
 use crate::hybrid_time::HybridTime;
 use crate::member::{FormerMember, Member, RefusedJoin};
 use crate::record::{ClusterFacts, Heartbeat, Incarnation, NodeName, Record};
@@ -35,7 +35,7 @@ pub struct State {
     members: BTreeMap<NodeName, Member>,
     former: BTreeMap<NodeName, FormerMember>,
     refused: BTreeMap<NodeName, RefusedJoin>,
-    partitions: Vec<Partition>,
+    partitions: Vec<PartitionState>,
     /// True if moves may have to be planned: something has changed since no more could begin.
     unbalanced: bool,
     deploy: Option<Deploy>,
@@ -44,7 +44,7 @@ pub struct State {
 /// A partition, as the control partition knows it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Partition {
+struct PartitionState {
     /// Name of a member.
     owner: Option<NodeName>,
     /// Offset of the record that gave it its owner. Only rises, also while it has none.
@@ -116,7 +116,7 @@ impl State {
     ///
     /// Errors: `Invalid` if `offset` is not [`Self::next`]; the state stays as it is. A record that cannot have an effect, whatever it says, is
     /// not an error.
-    pub fn apply(&mut self, offset: Offset, record: &Record) -> Result<Vec<Event>> {
+    pub fn apply(&mut self, offset: Offset, record: &Record) -> Result<Vec<ClusterEvent>> {
         if offset != self.next {
             return Err(Error::invalid(format!(
                 "control record at offset {offset}: expected offset {}, each record is applied once and in order",
@@ -134,7 +134,7 @@ impl State {
             Record::Move { partition, to } => self.start_move(*partition, to, &mut events),
             Record::Deploy { app } => {
                 self.deploy = Some(Deploy { offset, app: app.clone() });
-                events.push(Event::Deployed { app: app.clone() });
+                events.push(ClusterEvent::Deployed { app: app.clone() });
             }
             Record::Finalize { protocol } => self.finalize(*protocol, &mut events),
         }
@@ -142,7 +142,7 @@ impl State {
         Ok(events)
     }
 
-    fn heartbeat(&mut self, heartbeat: &Heartbeat, events: &mut Vec<Event>) {
+    fn heartbeat(&mut self, heartbeat: &Heartbeat, events: &mut Vec<ClusterEvent>) {
         let Some(member) = self.members.get_mut(&heartbeat.node) else { return };
         if member.incarnation != heartbeat.incarnation || member.sequence >= heartbeat.sequence {
             return;
@@ -154,8 +154,8 @@ impl State {
         self.promote_caught_up(&heartbeat.node, events);
     }
 
-    fn drain(&mut self, node: &NodeName, events: &mut Vec<Event>) {
-        let reject = |events: &mut Vec<Event>, reason| events.push(Event::Rejected { reason });
+    fn drain(&mut self, node: &NodeName, events: &mut Vec<ClusterEvent>) {
+        let reject = |events: &mut Vec<ClusterEvent>, reason| events.push(ClusterEvent::Rejected { reason });
         if !self.members.contains_key(node) {
             return reject(events, format!("drain: {}", self.unknown_member(node)));
         }
@@ -171,10 +171,10 @@ impl State {
             partition.warming.take_if(|warming| warming.node == *node);
             partition.pinned &= partition.owner.as_ref() != Some(node);
         }
-        events.push(Event::Draining { node: node.clone() });
+        events.push(ClusterEvent::Draining { node: node.clone() });
     }
 
-    fn start_move(&mut self, id: PartitionId, to: &NodeName, events: &mut Vec<Event>) {
+    fn start_move(&mut self, id: PartitionId, to: &NodeName, events: &mut Vec<ClusterEvent>) {
         let refused = match (self.partitions.get(id.0 as usize), self.members.get(to)) {
             (None, _) => {
                 Some(format!("move: there is no partition {id}, the cluster has {}", self.partitions.len()))
@@ -189,7 +189,7 @@ impl State {
             _ => None,
         };
         match refused {
-            Some(reason) => events.push(Event::Rejected { reason }),
+            Some(reason) => events.push(ClusterEvent::Rejected { reason }),
             None => {
                 self.warm(id, to.clone(), Goal::OwnerByRequest, MoveReason::Requested, events);
                 self.unbalanced = true;
@@ -197,7 +197,7 @@ impl State {
         }
     }
 
-    fn finalize(&mut self, protocol: u16, events: &mut Vec<Event>) {
+    fn finalize(&mut self, protocol: u16, events: &mut Vec<ClusterEvent>) {
         let speaks = |member: &Member| (member.protocol_min..=member.protocol_max).contains(&protocol);
         let reason = if protocol <= self.protocol {
             Some(format!("finalize: the cluster uses protocol {} already", self.protocol))
@@ -210,10 +210,10 @@ impl State {
             })
         };
         match reason {
-            Some(reason) => events.push(Event::Rejected { reason }),
+            Some(reason) => events.push(ClusterEvent::Rejected { reason }),
             None => {
                 self.protocol = protocol;
-                events.push(Event::Finalized { protocol });
+                events.push(ClusterEvent::Finalized { protocol });
             }
         }
     }
@@ -345,7 +345,7 @@ impl State {
         self.partition(id).map_or(HybridTime::default(), |partition| partition.floor)
     }
 
-    fn partition(&self, id: PartitionId) -> Option<&Partition> {
+    fn partition(&self, id: PartitionId) -> Option<&PartitionState> {
         self.partitions.get(id.0 as usize)
     }
 

@@ -3,14 +3,14 @@
 use tidemill_types::{Offset, PartitionId};
 
 use super::{Goal, NAMES_MAX, State};
-use crate::event::{Event, OwnerChange, OwnerReason};
+use crate::event::{ClusterEvent, OwnerChange, OwnerReason};
 use crate::member::FormerMember;
 use crate::placement::score;
 use crate::planted_bugs::{PlantedBug, is_planted};
 use crate::record::{NodeName, Remove, Resigned};
 
 impl State {
-    pub(super) fn remove(&mut self, offset: Offset, remove: &Remove, events: &mut Vec<Event>) {
+    pub(super) fn remove(&mut self, offset: Offset, remove: &Remove, events: &mut Vec<ClusterEvent>) {
         let Some(member) = self.members.get(&remove.node) else { return };
         // a heartbeat that the author had not read: the member is alive, and may have a lease by it
         let is_alive =
@@ -25,14 +25,14 @@ impl State {
             FormerMember { incarnation, removed: offset, by: remove.by.clone() },
         );
         self.members_changed();
-        events.push(Event::Removed { node: remove.node.clone(), incarnation, by: remove.by.clone() });
+        events.push(ClusterEvent::Removed { node: remove.node.clone(), incarnation, by: remove.by.clone() });
 
         let mut lost = Vec::new();
         for (index, partition) in self.partitions.iter_mut().enumerate() {
             let id = PartitionId(index as u32);
             partition.warming.take_if(|warming| warming.node == remove.node);
             if partition.standby.take_if(|standby| *standby == remove.node).is_some() {
-                events.push(Event::Standby { partition: id, node: None });
+                events.push(ClusterEvent::Standby { partition: id, node: None });
             }
             if partition.owner.take_if(|owner| *owner == remove.node).is_some() {
                 partition.floor = partition.floor.max(reserve);
@@ -47,7 +47,7 @@ impl State {
         self.warming_becomes_standby(events);
     }
 
-    pub(super) fn resigned(&mut self, offset: Offset, resigned: &Resigned, events: &mut Vec<Event>) {
+    pub(super) fn resigned(&mut self, offset: Offset, resigned: &Resigned, events: &mut Vec<ClusterEvent>) {
         let id = resigned.partition;
         let Some(partition) = self.partitions.get_mut(id.0 as usize) else { return };
         if partition.epoch != resigned.epoch {
@@ -68,12 +68,12 @@ impl State {
             // it has the state
             partition.warming.take_if(|warming| warming.node == from);
             partition.standby = Some(from.clone());
-            events.push(Event::Standby { partition: id, node: Some(from) });
+            events.push(ClusterEvent::Standby { partition: id, node: Some(from) });
         }
     }
 
     /// Gives the partitions that have no owner to members; needed when the first member joins, or the first one after all were lost.
-    pub(super) fn give_missing_owners(&mut self, offset: Offset, events: &mut Vec<Event>) {
+    pub(super) fn give_missing_owners(&mut self, offset: Offset, events: &mut Vec<ClusterEvent>) {
         for index in 0..self.partitions.len() {
             if self.partitions[index].owner.is_none() {
                 let id = PartitionId(index as u32);
@@ -123,7 +123,7 @@ impl State {
         to: Option<NodeName>,
         offset: Offset,
         reason: OwnerReason,
-        events: &mut Vec<Event>,
+        events: &mut Vec<ClusterEvent>,
     ) {
         let partition = &mut self.partitions[id.0 as usize];
         partition.owner.clone_from(&to);
@@ -131,11 +131,11 @@ impl State {
             partition.epoch = offset;
             partition.warming.take_if(|warming| warming.node == *to);
             if partition.standby.take_if(|standby| standby == to).is_some() {
-                events.push(Event::Standby { partition: id, node: None });
+                events.push(ClusterEvent::Standby { partition: id, node: None });
             }
         }
         let epoch = partition.epoch;
-        events.push(Event::Owner(OwnerChange { partition: id, from, to, epoch, reason }));
+        events.push(ClusterEvent::Owner(OwnerChange { partition: id, from, to, epoch, reason }));
     }
 
     fn remember_former(&mut self, node: &NodeName, former: FormerMember) {

@@ -4,15 +4,16 @@ use std::cmp::Ordering;
 
 use tidemill_types::PartitionId;
 
-use super::{Goal, Partition, State};
-use crate::event::Event;
+use super::{Goal, PartitionState, State};
+use crate::event::ClusterEvent;
 use crate::placement::score;
 use crate::record::NodeName;
 
 impl State {
     /// Gives partitions without a standby one, where a member is left for it.
-    pub(super) fn give_missing_standbys(&mut self, events: &mut Vec<Event>) {
-        let is_missing = |partition: &Partition| partition.standby.is_none() && partition.owner.is_some();
+    pub(super) fn give_missing_standbys(&mut self, events: &mut Vec<ClusterEvent>) {
+        let is_missing =
+            |partition: &PartitionState| partition.standby.is_none() && partition.owner.is_some();
         if self.members.len() < 2 || !self.partitions.iter().any(is_missing) {
             return;
         }
@@ -64,7 +65,7 @@ impl State {
     }
 
     /// Makes members that were to become standbys the standbys of partitions that have lost theirs.
-    pub(super) fn warming_becomes_standby(&mut self, events: &mut Vec<Event>) {
+    pub(super) fn warming_becomes_standby(&mut self, events: &mut Vec<ClusterEvent>) {
         for index in 0..self.partitions.len() {
             let partition = &mut self.partitions[index];
             if partition.standby.is_some() || partition.owner.is_none() {
@@ -77,7 +78,7 @@ impl State {
     }
 
     /// Makes `node` the standby where it was to become that and has caught up.
-    pub(super) fn promote_caught_up(&mut self, node: &NodeName, events: &mut Vec<Event>) {
+    pub(super) fn promote_caught_up(&mut self, node: &NodeName, events: &mut Vec<ClusterEvent>) {
         for index in 0..self.partitions.len() {
             let id = PartitionId(index as u32);
             let warming = self.partitions[index].warming.as_ref();
@@ -91,8 +92,8 @@ impl State {
         }
     }
 
-    fn set_standby(&mut self, id: PartitionId, node: NodeName, events: &mut Vec<Event>) {
+    fn set_standby(&mut self, id: PartitionId, node: NodeName, events: &mut Vec<ClusterEvent>) {
         self.partitions[id.0 as usize].standby = Some(node.clone());
-        events.push(Event::Standby { partition: id, node: Some(node) });
+        events.push(ClusterEvent::Standby { partition: id, node: Some(node) });
     }
 }

@@ -1,8 +1,8 @@
 //! A control partition that a test writes record by record.
 
 use tidemill_cluster::{
-    ClusterFacts, Event, Heartbeat, HybridTime, Incarnation, Join, NodeName, Record, Remove, Resigned, Role,
-    State, Timing,
+    ClusterEvent, ClusterFacts, Heartbeat, HybridTime, Incarnation, Join, NodeName, Record, Remove, Resigned,
+    Role, State, Timing,
 };
 use tidemill_types::{Offset, PartitionId};
 
@@ -11,7 +11,7 @@ pub const CLOCK_MS: u64 = 1_800_000_000_000;
 
 pub struct Log {
     pub state: State,
-    pub events: Vec<Event>,
+    pub events: Vec<ClusterEvent>,
 }
 
 pub fn name(name: &str) -> NodeName {
@@ -62,7 +62,7 @@ impl Log {
     }
 
     /// Appends a record and returns its events, which are also added to those of the log.
-    pub fn append(&mut self, record: Record) -> Vec<Event> {
+    pub fn append(&mut self, record: Record) -> Vec<ClusterEvent> {
         let record = Record::decode(&record.encode().unwrap()).unwrap();
         let events = self.state.apply(self.state.next(), &record).unwrap();
         if self.state.next().0.is_multiple_of(64)
@@ -75,7 +75,7 @@ impl Log {
         events
     }
 
-    pub fn heartbeat(&mut self, node: &NodeName, applied: Vec<(PartitionId, Offset)>) -> Vec<Event> {
+    pub fn heartbeat(&mut self, node: &NodeName, applied: Vec<(PartitionId, Offset)>) -> Vec<ClusterEvent> {
         let member = &self.state.members()[node];
         let heartbeat = Heartbeat {
             node: node.clone(),
@@ -89,12 +89,12 @@ impl Log {
     }
 
     /// Appends a heartbeat of a node that has applied all of the partitions that it follows.
-    pub fn caught_up(&mut self, node: &NodeName) -> Vec<Event> {
+    pub fn caught_up(&mut self, node: &NodeName) -> Vec<ClusterEvent> {
         let applied = self.state.followed(node).map(|(id, _)| (id, Offset(5))).collect();
         self.heartbeat(node, applied)
     }
 
-    pub fn remove(&mut self, node: &NodeName) -> Vec<Event> {
+    pub fn remove(&mut self, node: &NodeName) -> Vec<ClusterEvent> {
         let member = &self.state.members()[node];
         let (incarnation, last_sequence) = (member.incarnation, member.sequence);
         self.append(Record::Remove(Remove {
@@ -105,7 +105,7 @@ impl Log {
         }))
     }
 
-    pub fn resign(&mut self, id: PartitionId) -> Vec<Event> {
+    pub fn resign(&mut self, id: PartitionId) -> Vec<ClusterEvent> {
         let epoch = self.state.owner(id).unwrap().epoch;
         self.append(Record::Resigned(Resigned { partition: id, epoch, stamp: HybridTime::new(CLOCK_MS, 7) }))
     }

@@ -1,6 +1,6 @@
 //! Owners and standbys: shares, minimal moves, zones, the pace of moves.
 
-use tidemill_cluster::{Event, MoveReason, NodeName, OwnerReason, Record, Role, Timing};
+use tidemill_cluster::{ClusterEvent, MoveReason, NodeName, OwnerReason, Record, Role, Timing};
 use tidemill_types::{Offset, PartitionId};
 
 use crate::log::{CLOCK_MS, Log, join, name};
@@ -93,8 +93,11 @@ fn load_is_spread_thirty_seconds_after_the_last_change() {
     let mut log = Log::settled(2, 16, 0);
     log.join_in(2, 16, 0);
     let heartbeats = Timing::SMALL.settle_ms / Timing::SMALL.heartbeat_ms;
-    let started = |events: &[Event]| {
-        events.iter().filter(|e| matches!(e, Event::MoveStarted { reason: MoveReason::Balance, .. })).count()
+    let started = |events: &[ClusterEvent]| {
+        events
+            .iter()
+            .filter(|e| matches!(e, ClusterEvent::MoveStarted { reason: MoveReason::Balance, .. }))
+            .count()
     };
     for _ in 1..heartbeats {
         assert_eq!(started(&log.caught_up(&name("node-0"))), 0);
@@ -120,7 +123,7 @@ fn the_follower_that_has_applied_most_becomes_the_owner() {
         let events = log.remove(&owner);
         let next = if target_wins { &target } else { &standby };
         let change = events.iter().find_map(|event| match event {
-            Event::Owner(change) if change.partition == id => Some(change),
+            ClusterEvent::Owner(change) if change.partition == id => Some(change),
             _ => None,
         });
         let change = change.unwrap();

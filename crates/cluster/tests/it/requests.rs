@@ -1,7 +1,7 @@
 //! Admission, drains, moves, resignations, protocols: what is refused, and the text that helps.
 
 use tidemill_cluster::{
-    Event, Incarnation, Join, NodeName, OwnerReason, Record, Refusal, Remove, Role, State, Timing,
+    ClusterEvent, Incarnation, Join, NodeName, OwnerReason, Record, Refusal, Remove, Role, State, Timing,
 };
 use tidemill_types::{Offset, PartitionId};
 
@@ -146,7 +146,7 @@ fn a_later_protocol_is_used_when_all_members_speak_it() {
     log.append(Record::Join(Join { protocol_max: 2, ..join("b", 1) }));
     assert!(rejected(&mut log, Record::Finalize { protocol: 2 }).contains("a speaks protocols 1 to 1"));
     log.remove(&name("a"));
-    assert_eq!(log.append(Record::Finalize { protocol: 2 }), [Event::Finalized { protocol: 2 }]);
+    assert_eq!(log.append(Record::Finalize { protocol: 2 }), [ClusterEvent::Finalized { protocol: 2 }]);
     log.append(Record::Join(Join { incarnation: Incarnation(2), ..join("a", 1) }));
     let refusal = log.state.refused_joins()[&name("a")].refusal.to_string();
     assert!(
@@ -167,7 +167,7 @@ fn a_resignation_gives_the_partition_away_once() {
     // the target is lost while the owner has stopped answering: the standby is next
     log.remove(&target);
     let events = log.resign(id);
-    assert!(events.iter().any(|event| matches!(event, Event::Owner(change)
+    assert!(events.iter().any(|event| matches!(event, ClusterEvent::Owner(change)
         if change.reason == OwnerReason::Resigned && change.to.as_ref() == Some(&standby))));
     assert_eq!(
         log.state.role(id, &from).map(|role| role != Role::Owner),
@@ -194,7 +194,7 @@ fn records_are_applied_once_and_in_order() {
 
 fn rejected(log: &mut Log, record: Record) -> String {
     match log.append(record).as_slice() {
-        [Event::Rejected { reason }] => reason.clone(),
+        [ClusterEvent::Rejected { reason }] => reason.clone(),
         other => panic!("{other:?}"),
     }
 }

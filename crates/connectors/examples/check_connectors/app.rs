@@ -8,7 +8,7 @@ use rdkafka::client::DefaultClientContext;
 use rdkafka::config::ClientConfig;
 use rumqttc::{Client, Event, MqttOptions, Outgoing, Packet, QoS};
 use tidemill_connect::runtime;
-use tidemill_relational::{Database, DatabaseUrl};
+use tidemill_relational::{DatabaseConnection, DatabaseUrl};
 
 use crate::proxy::Proxy;
 use crate::servers::Servers;
@@ -68,10 +68,10 @@ impl Places {
     }
 
     /// Connects to a database without a proxy.
-    pub fn connect(&self, server: &str) -> Result<Database> {
+    pub fn connect(&self, server: &str) -> Result<DatabaseConnection> {
         let url = if server == "postgres" { &self.postgres } else { &self.mariadb };
         let url = DatabaseUrl::parse(url).map_err(anyhow::Error::msg)?;
-        Ok(runtime().block_on(Database::connect(&url, Some("tidemill"), Some("tidemill")))?)
+        Ok(runtime().block_on(DatabaseConnection::connect(&url, Some("tidemill"), Some("tidemill")))?)
     }
 
     /// Creates topics and tables.

@@ -87,10 +87,10 @@ type Waiting = FuturesOrdered<BoxFuture<'static, Settled>>;
 /// A message, and what became of it.
 struct Settled {
     message: Payload,
-    fate: Fate,
+    fate: Disposition,
 }
 
-enum Fate {
+enum Disposition {
     Taken,
     Refused(String),
     /// It may be taken later, or the connection is lost.
@@ -168,7 +168,7 @@ impl AmqpSink {
         destination: Result<Destination, String>,
     ) -> Result<BoxFuture<'static, Settled>> {
         let ready = |message, why| -> BoxFuture<'static, Settled> {
-            Box::pin(std::future::ready(Settled { message, fate: Fate::Refused(why) }))
+            Box::pin(std::future::ready(Settled { message, fate: Disposition::Refused(why) }))
         };
         let destination = match destination {
             Ok(destination) => destination,
@@ -193,30 +193,30 @@ impl AmqpSink {
                 Ok(Box::pin(async move { Settled { message, fate: fate_of(settlement.await) } }))
             }
             Err(e) => match fate_of(Err(e)) {
-                Fate::Failed(why) => Err(session.connection.failed("messages cannot be sent", &why)),
+                Disposition::Failed(why) => Err(session.connection.failed("messages cannot be sent", &why)),
                 fate => Ok(Box::pin(std::future::ready(Settled { message, fate }))),
             },
         }
     }
 }
 
-fn fate_of(outcome: Result<Outcome, SendError>) -> Fate {
+fn fate_of(outcome: Result<Outcome, SendError>) -> Disposition {
     match outcome {
-        Ok(Outcome::Accepted(_)) => Fate::Taken,
+        Ok(Outcome::Accepted(_)) => Disposition::Taken,
         Ok(Outcome::Rejected(rejected)) => match rejected.error {
-            Some(e) if condition_of(&e) == FULL => Fate::Failed(text_of(&e)),
-            Some(e) => Fate::Refused(format!("the broker rejects the message: {}", text_of(&e))),
-            None => Fate::Refused("the broker rejects the message".into()),
+            Some(e) if condition_of(&e) == FULL => Disposition::Failed(text_of(&e)),
+            Some(e) => Disposition::Refused(format!("the broker rejects the message: {}", text_of(&e))),
+            None => Disposition::Refused("the broker rejects the message".into()),
         },
         Ok(Outcome::Modified(modified)) if modified.undeliverable_here == Some(true) => {
-            Fate::Refused("the broker cannot deliver the message".into())
+            Disposition::Refused("the broker cannot deliver the message".into())
         }
         Ok(Outcome::Released(_) | Outcome::Modified(_)) => {
-            Fate::Failed("the broker has not taken the message".into())
+            Disposition::Failed("the broker has not taken the message".into())
         }
         Err(e) => match send_reason(&e) {
-            (why, true) => Fate::Refused(why),
-            (why, false) => Fate::Failed(why),
+            (why, true) => Disposition::Refused(why),
+            (why, false) => Disposition::Failed(why),
         },
     }
 }
@@ -260,9 +260,9 @@ impl SinkSession {
     /// Errors: the connection failed, or the broker does not take the message now.
     fn count(&self, settled: Settled, progress: &mut DeliveryProgress) -> Result<()> {
         match settled.fate {
-            Fate::Taken => progress.took(&settled.message),
-            Fate::Refused(why) => progress.refused(&settled.message, &why),
-            Fate::Failed(why) => return Err(self.connection.failed("messages cannot be sent", &why)),
+            Disposition::Taken => progress.took(&settled.message),
+            Disposition::Refused(why) => progress.refused(&settled.message, &why),
+            Disposition::Failed(why) => return Err(self.connection.failed("messages cannot be sent", &why)),
         }
         Ok(())
     }

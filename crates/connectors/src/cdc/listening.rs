@@ -10,7 +10,7 @@ use tidemill_types::{Error, Result, Timestamp};
 
 use super::progress::{Splits, send, store};
 use super::snapshot::{self, LaterLooks};
-use super::transaction::Transaction;
+use super::transaction::CdcTransaction;
 use crate::receipts::Receipts;
 
 /// Transactions that may wait to be durable before the source stops reading.
@@ -73,7 +73,7 @@ struct Reader<'o> {
     output: &'o SourceOutput,
     splits: Splits,
     looks: LaterLooks,
-    transaction: Option<Transaction>,
+    transaction: Option<CdcTransaction>,
     receipts: Receipts<u64>,
     /// Position behind all that was handed over.
     read: u64,
@@ -120,7 +120,7 @@ impl<'o> Reader<'o> {
         match item {
             LogItem::Begin { id, time } => {
                 self.time = self.time.max(time);
-                self.transaction = Some(Transaction::begin(id, self.time, self.output, &self.splits));
+                self.transaction = Some(CdcTransaction::begin(id, self.time, self.output, &self.splits));
                 if self.looks.are_over(id) {
                     self.looks = LaterLooks::default();
                 }

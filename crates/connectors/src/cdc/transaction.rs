@@ -10,7 +10,7 @@ use super::progress::{Splits, send, store};
 const PART: (usize, usize) = (8192, 8 << 20);
 
 /// Transaction whose rows arrive.
-pub(super) struct Transaction {
+pub(super) struct CdcTransaction {
     id: u64,
     time: Timestamp,
     messages: Vec<Message>,
@@ -39,7 +39,7 @@ pub(super) fn row_message(
     Message { properties, time, number, ..Message::new(json) }
 }
 
-impl Transaction {
+impl CdcTransaction {
     /// Begins a transaction. Parts of it may already be in the log of events.
     pub(super) fn begin(id: u64, time: Timestamp, output: &SourceOutput, splits: &Splits) -> Self {
         let position = |split: &str| output.position(split).unwrap_or_default();

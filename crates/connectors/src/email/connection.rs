@@ -19,11 +19,11 @@ use super::Security;
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Bytes in both directions, encrypted or not.
-pub(super) trait Stream: AsyncRead + AsyncWrite + Unpin + Send + Sync + Debug {}
-impl<S: AsyncRead + AsyncWrite + Unpin + Send + Sync + Debug> Stream for S {}
+pub(super) trait ByteStream: AsyncRead + AsyncWrite + Unpin + Send + Sync + Debug {}
+impl<S: AsyncRead + AsyncWrite + Unpin + Send + Sync + Debug> ByteStream for S {}
 
 /// Session of a user.
-pub(super) type ImapSession = Session<Box<dyn Stream>>;
+pub(super) type ImapSession = Session<Box<dyn ByteStream>>;
 
 /// Server and user of a mailbox.
 pub(super) struct ImapServer {
@@ -63,7 +63,7 @@ impl ImapServer {
         let tcp = self.answer(what, connecting).await?;
         let mut client = match self.security {
             Security::Tls => Client::new(self.encrypted(tcp).await?),
-            _ => Client::new(Box::new(tcp) as Box<dyn Stream>),
+            _ => Client::new(Box::new(tcp) as Box<dyn ByteStream>),
         };
         let greeting = self.answer(what, async { Ok(client.read_response().await?) }).await?;
         if greeting.is_none() {
@@ -83,7 +83,7 @@ impl ImapServer {
         self.answer(&what, async { client.login(&self.user, &self.password).await.map_err(|(e, _)| e) }).await
     }
 
-    async fn encrypted(&self, stream: impl Stream + 'static) -> Result<Box<dyn Stream>> {
+    async fn encrypted(&self, stream: impl ByteStream + 'static) -> Result<Box<dyn ByteStream>> {
         let what = "cannot encrypt the connection";
         let authorities = self.authorities.clone();
         let config = ClientTls { authorities, ..ClientTls::default() }.config();

@@ -114,7 +114,7 @@ impl SinkType for EmailSinkType {
             }
         }
         Ok(Box::new(EmailSink {
-            server: Server {
+            server: SmtpConnection {
                 host: options.text("host").to_owned(),
                 port: options.integer("port").map_or(default_port, |port| port as u16),
                 security,
@@ -134,7 +134,7 @@ impl SinkType for EmailSinkType {
 }
 
 /// Connection to an SMTP server.
-struct Server {
+struct SmtpConnection {
     host: String,
     port: u16,
     security: Security,
@@ -152,7 +152,7 @@ struct Addressing {
 }
 
 struct EmailSink {
-    server: Server,
+    server: SmtpConnection,
     addressing: Addressing,
     subject: Template,
     attachments: Template,
@@ -308,7 +308,7 @@ impl EmailSink {
     }
 }
 
-impl Server {
+impl SmtpConnection {
     fn failed(&self, e: impl std::fmt::Display) -> Error {
         Error::unavailable(format!("cannot send with smtp://{}:{}: {e}", self.host, self.port))
     }

@@ -255,11 +255,11 @@ impl SinkConnector for FileSink {
 }
 
 /// Number of messages that are durable, and why some of them were refused.
-type Written = (usize, BTreeMap<usize, String>);
+type WrittenBatch = (usize, BTreeMap<usize, String>);
 
 impl FileSink {
     /// Writes messages to not more files than can be open, and makes them durable.
-    fn write_files(&mut self, batch: &SinkBatch, messages: &[Payload]) -> Result<Written> {
+    fn write_files(&mut self, batch: &SinkBatch, messages: &[Payload]) -> Result<WrittenBatch> {
         let mut files: BTreeMap<PathBuf, Vec<usize>> = BTreeMap::new();
         let mut refused = BTreeMap::new();
         let mut count = 0;

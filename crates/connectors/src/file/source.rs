@@ -16,7 +16,7 @@ use tokio::task::block_in_place;
 
 use super::identity::FileKey;
 use super::options::{FileSettings, OPTIONS, Place};
-use super::state::{FileState, Progress};
+use super::state::{FileState, ReadPositions};
 
 /// Time for which a renamed file is still read: programs write to it until they open the new one.
 const ROTATION_GRACE: Duration = Duration::from_secs(2);
@@ -50,7 +50,7 @@ impl SourceType for FileSourceType {
     ) -> Result<Box<dyn SourceConnector>, OptionError> {
         let settings = FileSettings::new(options, context)?;
         Ok(Box::new(FileSource {
-            progress: Progress::default(),
+            progress: ReadPositions::default(),
             states: BTreeMap::new(),
             followed: None,
             problems: vec![],
@@ -61,7 +61,7 @@ impl SourceType for FileSourceType {
 
 struct FileSource {
     settings: FileSettings,
-    progress: Progress,
+    progress: ReadPositions,
     /// Files that were there at the last look.
     states: BTreeMap<FileKey, FileState>,
     /// Files that are followed by their name, the oldest first; `None` before the first look.

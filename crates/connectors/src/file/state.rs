@@ -22,9 +22,9 @@ const RECEIPTS_MAX: usize = 256;
 
 /// Positions of all contents that were read, by their names.
 #[derive(Default)]
-pub(super) struct Progress(BTreeMap<String, u64>);
+pub(super) struct ReadPositions(BTreeMap<String, u64>);
 
-impl Progress {
+impl ReadPositions {
     pub(super) fn load(&mut self, output: &SourceOutput) {
         self.0.extend(output.positions());
     }
@@ -97,7 +97,7 @@ impl FileState {
         seen: &Seen,
         ends: bool,
         settings: &FileSettings,
-        progress: &mut Progress,
+        progress: &mut ReadPositions,
         output: &SourceOutput,
     ) -> Result<()> {
         self.seen = None;
@@ -131,7 +131,7 @@ impl FileState {
         seen: &Seen,
         ends: bool,
         settings: &FileSettings,
-        progress: &mut Progress,
+        progress: &mut ReadPositions,
         output: &SourceOutput,
     ) -> Result<bool, Stopped> {
         block_in_place(|| self.locate(file, seen, progress))?;
@@ -160,7 +160,7 @@ impl FileState {
     }
 
     /// Finds out where to go on: behind what was read, or at the beginning of another content.
-    fn locate(&mut self, file: &File, seen: &Seen, progress: &Progress) -> std::io::Result<()> {
+    fn locate(&mut self, file: &File, seen: &Seen, progress: &ReadPositions) -> std::io::Result<()> {
         if !std::mem::replace(&mut self.is_loaded, true)
             && let Some((content, position)) = progress.latest_content(seen.key)
         {
@@ -204,7 +204,7 @@ impl FileState {
         read: Records,
         position: u64,
         seen: &Seen,
-        progress: &mut Progress,
+        progress: &mut ReadPositions,
         output: &SourceOutput,
     ) -> Result<()> {
         let Some((_, split)) = &self.content else { return Ok(()) };

@@ -33,7 +33,7 @@ pub(super) struct ServiceAccount {
 }
 
 #[derive(Deserialize)]
-struct Credentials {
+struct AccountKey {
     #[serde(rename = "type")]
     kind: String,
     client_email: String,
@@ -98,9 +98,9 @@ impl ServiceAccount {
         Error::unavailable(format!("credential.path: {}: {why}", self.path.display()))
     }
 
-    fn credentials(&self) -> Result<Credentials> {
+    fn credentials(&self) -> Result<AccountKey> {
         let bytes = std::fs::read(&self.path).map_err(|e| self.wrong(&e.to_string()))?;
-        let read: Result<Credentials, _> = serde_json::from_slice(&bytes);
+        let read: Result<AccountKey, _> = serde_json::from_slice(&bytes);
         // the error would show a part of the file
         let expected =
             "it is no key file of a service account: JSON with `type`, `client_email` and `private_key`";
@@ -122,7 +122,7 @@ fn refusal(body: &[u8]) -> String {
 /// Returns a signed request for a token, a JSON Web Token.
 ///
 /// Errors: the key cannot be used.
-fn assertion(credentials: &Credentials, now: u64) -> Result<String, &'static str> {
+fn assertion(credentials: &AccountKey, now: u64) -> Result<String, &'static str> {
     let header = json!({ "alg": "RS256", "typ": "JWT", "kid": credentials.private_key_id });
     let claims = json!({
         "iss": credentials.client_email,

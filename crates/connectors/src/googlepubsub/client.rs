@@ -41,7 +41,7 @@ pub(super) struct PubSubClient {
 }
 
 /// Answer with a status other than success.
-pub(super) struct Refused {
+pub(super) struct RefusedRequest {
     pub status: StatusCode,
     pub reason: String,
 }
@@ -84,7 +84,7 @@ impl PubSubClient {
         method: Method,
         resource: &str,
         body: &Json,
-    ) -> Result<Result<Json, Refused>> {
+    ) -> Result<Result<Json, RefusedRequest>> {
         let answer = self.send_once(method.clone(), resource, body).await?;
         match (answer, &mut self.account) {
             // the token may have been withdrawn
@@ -101,7 +101,7 @@ impl PubSubClient {
         method: Method,
         resource: &str,
         body: &Json,
-    ) -> Result<Result<Json, Refused>> {
+    ) -> Result<Result<Json, RefusedRequest>> {
         let url = format!("{}/v1/{resource}", self.endpoint.as_str().trim_end_matches('/'));
         let mut request = self
             .client
@@ -118,7 +118,7 @@ impl PubSubClient {
         let status = answer.status();
         let bytes = answer.bytes().await.map_err(failed)?;
         if !status.is_success() {
-            return Ok(Err(Refused { status, reason: reason(status, &bytes) }));
+            return Ok(Err(RefusedRequest { status, reason: reason(status, &bytes) }));
         }
         let answer = serde_json::from_slice(&bytes);
         answer.map(Ok).map_err(|_| Error::unavailable(format!("the answer of {} is no JSON", self.endpoint)))

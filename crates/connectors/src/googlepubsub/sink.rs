@@ -11,7 +11,7 @@ use tidemill_connect::{
 };
 use tidemill_types::{Error, Result};
 
-use super::client::{PubSubClient, Refused, pubsub_options};
+use super::client::{PubSubClient, RefusedRequest, pubsub_options};
 
 /// Messages, and bytes of their content, of one request. Pub/Sub takes 1,000 and 10 MB.
 const MESSAGES_MAX: usize = 1000;
@@ -109,7 +109,11 @@ impl PubSubSink {
     /// Publishes messages in one request. Returns why Pub/Sub refuses them for good.
     ///
     /// Errors: they may be taken later.
-    async fn publish(&mut self, batch: &SinkBatch, messages: &[Payload]) -> Result<Result<(), Refused>> {
+    async fn publish(
+        &mut self,
+        batch: &SinkBatch,
+        messages: &[Payload],
+    ) -> Result<Result<(), RefusedRequest>> {
         let messages: Vec<Json> = messages.iter().map(|message| self.message(batch, message)).collect();
         let resource = format!("{}:publish", self.topic);
         let body = json!({ "messages": messages });

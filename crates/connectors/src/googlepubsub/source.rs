@@ -71,12 +71,12 @@ struct PubSubSource {
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
 struct Pulled {
-    received_messages: Vec<Received>,
+    received_messages: Vec<ReceivedMessage>,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
-struct Received {
+struct ReceivedMessage {
     ack_id: String,
     message: PubSubMessage,
     delivery_attempt: Option<u64>,
@@ -121,7 +121,7 @@ impl SourceConnector for PubSubSource {
 
 impl PubSubSource {
     /// Returns the next messages, or none after a while.
-    async fn pull(&mut self) -> Result<Vec<Received>> {
+    async fn pull(&mut self) -> Result<Vec<ReceivedMessage>> {
         let body = json!({ "maxMessages": self.max_messages });
         let resource = format!("{}:pull", self.subscription);
         let answer = match self.client.send(Method::POST, &resource, &body).await? {
@@ -164,7 +164,7 @@ impl PubSubSource {
 }
 
 /// Returns a message that arrived, with its properties.
-fn message(received: Received) -> Message {
+fn message(received: ReceivedMessage) -> Message {
     let of = received.message;
     let mut properties = vec![("message.id".to_owned(), of.message_id)];
     if !of.publish_time.is_empty() {

@@ -18,7 +18,7 @@ pub(super) enum MessageForm {
 
 /// Event of `EventService`.
 #[derive(Clone, PartialEq, Message)]
-struct Event {
+struct ServiceEvent {
     #[prost(string, tag = "1")]
     payload: String,
     #[prost(map = "string, string", tag = "2")]
@@ -35,7 +35,7 @@ impl MessageForm {
             Self::Event => match String::from_utf8(payload.to_vec()) {
                 Ok(payload) => {
                     let headers = headers.into_iter().collect();
-                    Ok(Event { payload, headers }.encode_to_vec().into())
+                    Ok(ServiceEvent { payload, headers }.encode_to_vec().into())
                 }
                 Err(_) => Err("the payload of EventService is text, and the message is no UTF-8".into()),
             },
@@ -48,7 +48,7 @@ impl MessageForm {
     pub(super) fn decode(self, message: Bytes) -> Result<(Bytes, Vec<(String, String)>), String> {
         match self {
             Self::Raw => Ok((message, vec![])),
-            Self::Event => match Event::decode(message) {
+            Self::Event => match ServiceEvent::decode(message) {
                 Ok(event) => Ok((event.payload.into(), event.headers.into_iter().collect())),
                 Err(e) => Err(format!("the message is no event of EventService: {e}")),
             },

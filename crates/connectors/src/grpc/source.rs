@@ -261,18 +261,18 @@ impl Endpoint for MethodEndpoint {
             let message = format!("the metadata has more than {} bytes", self.metadata_bytes_max);
             return Status::resource_exhausted(message).into_http();
         }
-        let call = Call { answer: self.answer.clone(), form: self.form };
+        let call = GrpcCall { answer: self.answer.clone(), form: self.form };
         let mut grpc = Grpc::new(RawCodec).max_decoding_message_size(self.message_bytes_max);
         grpc.client_streaming(call, request).await.map(axum::body::Body::new)
     }
 }
 
-struct Call {
+struct GrpcCall {
     answer: Arc<dyn AnswerCall>,
     form: MessageForm,
 }
 
-impl ClientStreamingService<Bytes> for Call {
+impl ClientStreamingService<Bytes> for GrpcCall {
     type Response = Bytes;
     type Future = BoxFuture<'static, Result<tonic::Response<Bytes>, Status>>;
 

@@ -90,32 +90,32 @@ impl SourceConnector for Hl7Source {
     async fn run(&mut self, output: &SourceOutput) -> Result<()> {
         let port = PORTS.open(&self.host, self.port, || Hl7Service { route: RwLock::new(None) }).await?;
         let route =
-            Arc::new(Route { output: output.clone(), bytes_max: self.bytes_max, answers: self.answers });
+            Arc::new(PortRoute { output: output.clone(), bytes_max: self.bytes_max, answers: self.answers });
         if port.service.route.read().is_some() {
             let message = "another source `hl7` has the port; choose another one";
             return Err(Error::conflict(message).context(format!("{}:{}", self.host, self.port)));
         }
         *port.service.route.write() = Some(route);
-        let _claim = Claim(port.service.clone());
+        let _claim = PortClaim(port.service.clone());
         output.report_connected();
         std::future::pending().await
     }
 }
 
 /// The right of a source to the messages of a port.
-struct Claim(Arc<Hl7Service>);
+struct PortClaim(Arc<Hl7Service>);
 
-impl Drop for Claim {
+impl Drop for PortClaim {
     fn drop(&mut self) {
         *self.0.route.write() = None;
     }
 }
 
 struct Hl7Service {
-    route: RwLock<Option<Arc<Route>>>,
+    route: RwLock<Option<Arc<PortRoute>>>,
 }
 
-struct Route {
+struct PortRoute {
     output: SourceOutput,
     bytes_max: usize,
     answers: Encoding,
@@ -135,7 +135,7 @@ impl PortService for Hl7Service {
 /// Takes messages one after the other and answers each, until the other side ends.
 ///
 /// Errors: why the connection is closed. A message without an answer comes again.
-async fn exchange(route: &Route, mut stream: TcpStream) -> Result<(), String> {
+async fn exchange(route: &PortRoute, mut stream: TcpStream) -> Result<(), String> {
     let mut buffer = BytesMut::with_capacity(READ_BYTES);
     loop {
         while let Some(message) = frame::decode(&mut buffer, route.bytes_max)? {
@@ -157,7 +157,7 @@ async fn exchange(route: &Route, mut stream: TcpStream) -> Result<(), String> {
 /// Hands over a message and returns its acknowledgement when its events are durable.
 ///
 /// Errors: they are not known to be.
-async fn answer(route: &Route, message: Bytes) -> Result<String, String> {
+async fn answer(route: &PortRoute, message: Bytes) -> Result<String, String> {
     let head = match std::str::from_utf8(&message).map_err(|e| e.to_string()).and_then(acknowledgement::head)
     {
         Ok(head) => head,
@@ -177,7 +177,7 @@ async fn answer(route: &Route, message: Bytes) -> Result<String, String> {
     })
 }
 
-fn write(route: &Route, head: &MessageHead, code: &str, text: &str) -> String {
+fn write(route: &PortRoute, head: &MessageHead, code: &str, text: &str) -> String {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     let now = Timestamp(i64::try_from(now.as_micros()).unwrap_or_default());
     acknowledgement::write(head, code, text, now, route.answers)

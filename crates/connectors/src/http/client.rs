@@ -135,10 +135,10 @@ const BOOTSTRAP_SETTINGS: &[&str] = &[
 /// A client with its credentials.
 pub(crate) struct HttpClient {
     client: Client,
-    credentials: Credentials,
+    credentials: HttpCredentials,
 }
 
-enum Credentials {
+enum HttpCredentials {
     None,
     Basic { user: String, password: String },
     OAuth(Box<OAuth>),
@@ -208,7 +208,7 @@ impl HttpClient {
         builder = builder
             .danger_accept_invalid_certs(options.flag("ssl.verification.disabled"))
             .danger_accept_invalid_hostnames(!options.flag("hostname.verification.enabled"));
-        Ok(Self { client: build(builder)?, credentials: Credentials::of(options)? })
+        Ok(Self { client: build(builder)?, credentials: HttpCredentials::of(options)? })
     }
 
     /// Starts a request.
@@ -225,11 +225,11 @@ impl HttpClient {
             false => Error::unavailable(format!("no answer from {}: {}", shown_url(url), describe(e))),
         };
         let oauth = match &self.credentials {
-            Credentials::None => return request.send().await.map_err(|e| failed(&e)),
-            Credentials::Basic { user, password } => {
+            HttpCredentials::None => return request.send().await.map_err(|e| failed(&e)),
+            HttpCredentials::Basic { user, password } => {
                 return request.basic_auth(user, Some(password)).send().await.map_err(|e| failed(&e));
             }
-            Credentials::OAuth(oauth) => oauth,
+            HttpCredentials::OAuth(oauth) => oauth,
         };
         let again = request.try_clone();
         let token = oauth.access_token(&self.client, None).await?;
@@ -244,7 +244,7 @@ impl HttpClient {
     }
 }
 
-impl Credentials {
+impl HttpCredentials {
     fn of(options: &Options) -> Result<Self, OptionError> {
         let needs = |option: &str, other: &str| {
             Err(OptionError::option(option, format!("the option `{other}` is missing")))

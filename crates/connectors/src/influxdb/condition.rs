@@ -11,7 +11,7 @@ use super::text_of;
 
 /// A condition.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Condition {
+pub(super) enum InfluxCondition {
     Always,
     Never,
     /// A text of InfluxQL.
@@ -28,7 +28,7 @@ pub(super) struct Translation<'t> {
     pub parameters: &'t [TypedValue],
 }
 
-impl Condition {
+impl InfluxCondition {
     /// Returns what stands behind `WHERE`, empty for all points; `None` if no point satisfies it.
     pub(super) fn filter(&self) -> Option<String> {
         match self {
@@ -84,12 +84,12 @@ impl Translation<'_> {
     /// Translates a condition.
     ///
     /// Errors: `Invalid`, what InfluxDB does not evaluate.
-    pub(super) fn condition(&self, x: &StoreExpr) -> Result<Condition> {
+    pub(super) fn condition(&self, x: &StoreExpr) -> Result<InfluxCondition> {
         self.signed(x, true)
     }
 
     /// Translates a condition, or its negation.
-    fn signed(&self, x: &StoreExpr, is_positive: bool) -> Result<Condition> {
+    fn signed(&self, x: &StoreExpr, is_positive: bool) -> Result<InfluxCondition> {
         Ok(match x {
             StoreExpr::And(left, right) | StoreExpr::Or(left, right) => {
                 let (left, right) = (self.signed(left, is_positive)?, self.signed(right, is_positive)?);
@@ -101,7 +101,7 @@ impl Translation<'_> {
             StoreExpr::Not(inner) => self.signed(inner, !is_positive)?,
             StoreExpr::Parameter(parameter) => {
                 let holds = matches!(self.parameters.get(*parameter), Some((_, Value::Bool(true))));
-                if holds == is_positive { Condition::Always } else { Condition::Never }
+                if holds == is_positive { InfluxCondition::Always } else { InfluxCondition::Never }
             }
             StoreExpr::Column(column) => {
                 self.compare(StoreComparison::Eq, *column, &Value::Bool(true), is_positive)?
@@ -110,7 +110,7 @@ impl Translation<'_> {
                 StoreExpr::Column(column) => self.is_null(*column, is_positive)?,
                 StoreExpr::Parameter(parameter) => {
                     let is_null = self.parameters.get(*parameter).is_none_or(|(_, value)| is_missing(value));
-                    if is_null == is_positive { Condition::Always } else { Condition::Never }
+                    if is_null == is_positive { InfluxCondition::Always } else { InfluxCondition::Never }
                 }
                 _ => return Err(refused("`is null` of a computed value")),
             },
@@ -131,14 +131,14 @@ impl Translation<'_> {
         self.parameters.get(parameter).map_or(Value::Missing, |(_, value)| value.clone())
     }
 
-    fn is_null(&self, column: usize, is_positive: bool) -> Result<Condition> {
+    fn is_null(&self, column: usize, is_positive: bool) -> Result<InfluxCondition> {
         let name = identifier(self.layout.name(column));
         match self.layout.part(column) {
-            Part::Time if is_positive => Ok(Condition::Never),
-            Part::Time => Ok(Condition::Always),
+            Part::Time if is_positive => Ok(InfluxCondition::Never),
+            Part::Time => Ok(InfluxCondition::Always),
             Part::Tag => {
                 let operator = if is_positive { "=" } else { "!=" };
-                Ok(Condition::Test {
+                Ok(InfluxCondition::Test {
                     text: format!("{name} {operator} ''"),
                     has_fields: false,
                     has_time: false,
@@ -154,9 +154,9 @@ impl Translation<'_> {
         column: usize,
         value: &Value<'static>,
         is_positive: bool,
-    ) -> Result<Condition> {
+    ) -> Result<InfluxCondition> {
         if is_missing(value) {
-            return Ok(if is_positive { Condition::Never } else { Condition::Always });
+            return Ok(if is_positive { InfluxCondition::Never } else { InfluxCondition::Always });
         }
         match self.layout.part(column) {
             Part::Time => time(if is_positive { operator } else { negated(operator) }, value),
@@ -174,7 +174,7 @@ impl Translation<'_> {
         column: usize,
         value: &Value<'static>,
         is_positive: bool,
-    ) -> Result<Condition> {
+    ) -> Result<InfluxCondition> {
         let name = identifier(self.layout.name(column));
         // a number is the same tag only if it is whole
         let text = literal(&match value {
@@ -192,10 +192,15 @@ impl Translation<'_> {
                 ));
             }
         };
-        Ok(Condition::Test { text, has_fields: false, has_time: false })
+        Ok(InfluxCondition::Test { text, has_fields: false, has_time: false })
     }
 
-    fn field(&self, operator: StoreComparison, column: usize, value: &Value<'static>) -> Result<Condition> {
+    fn field(
+        &self,
+        operator: StoreComparison,
+        column: usize,
+        value: &Value<'static>,
+    ) -> Result<InfluxCondition> {
         let is_order = !matches!(operator, StoreComparison::Eq | StoreComparison::Ne);
         let value = match (value, self.layout.ty(column)) {
             (Value::Str(text), FieldType::String) if !is_order => literal(text),
@@ -211,17 +216,17 @@ impl Translation<'_> {
                 format!("{x:?}").replace("e", "E")
             }
             // of another type, which nothing equals
-            _ => return Ok(Condition::Never),
+            _ => return Ok(InfluxCondition::Never),
         };
         if value.contains('E') {
             return Err(refused("a number that is written with an exponent"));
         }
         let text = format!("{} {} {value}", identifier(self.layout.name(column)), operator_of(operator));
-        Ok(Condition::Test { text, has_fields: true, has_time: false })
+        Ok(InfluxCondition::Test { text, has_fields: true, has_time: false })
     }
 }
 
-fn time(operator: StoreComparison, value: &Value<'static>) -> Result<Condition> {
+fn time(operator: StoreComparison, value: &Value<'static>) -> Result<InfluxCondition> {
     let Value::Int(ms) = value else {
         return Err(refused("a comparison of `time` with anything but milliseconds"));
     };
@@ -232,7 +237,7 @@ fn time(operator: StoreComparison, value: &Value<'static>) -> Result<Condition> 
         return Err(refused(&format!("the time {ms}, which is outside of what it has")));
     }
     let text = format!("time {} {ms}ms", operator_of(operator));
-    Ok(Condition::Test { text, has_fields: false, has_time: true })
+    Ok(InfluxCondition::Test { text, has_fields: false, has_time: true })
 }
 
 fn refused(what: &str) -> Error {

@@ -17,7 +17,7 @@ use tidemill_connect::{
 use tidemill_types::{Error, Result, Value};
 
 use self::client::{InfluxClient, Written};
-use self::condition::{Condition, Translation};
+use self::condition::{InfluxCondition, Translation};
 use self::layout::Layout;
 use crate::stores::StoreCalls;
 
@@ -79,13 +79,13 @@ struct InfluxStore {
 }
 
 impl InfluxStore {
-    fn translate(&self, condition: Option<&StoreExpr>, given: &[TypedValue]) -> Result<Condition> {
+    fn translate(&self, condition: Option<&StoreExpr>, given: &[TypedValue]) -> Result<InfluxCondition> {
         let translation = Translation { layout: &self.layout, parameters: given };
-        condition.map_or(Ok(Condition::Always), |x| translation.condition(x))
+        condition.map_or(Ok(InfluxCondition::Always), |x| translation.condition(x))
     }
 
     /// Returns the rows that satisfy a condition.
-    fn select(&self, condition: &Condition, limit: Option<usize>) -> Result<Vec<StoredRow>> {
+    fn select(&self, condition: &InfluxCondition, limit: Option<usize>) -> Result<Vec<StoredRow>> {
         let Some(filter) = condition.filter() else { return Ok(vec![]) };
         let statement = self.layout.select(&filter, limit);
         let answer = self.calls.until_reached(|| runtime().block_on(self.client.query(&statement)))?;

@@ -172,7 +172,7 @@ struct KafkaSource {
 
 /// The client, whose requests block.
 #[derive(Clone)]
-struct Client {
+struct BlockingConsumer {
     consumer: Arc<StreamConsumer<ConnectionContext>>,
     context: ConnectionContext,
 }
@@ -186,7 +186,7 @@ impl SourceConnector for KafkaSource {
             .create_with_context(context.clone())
             .map_err(|e| context.failed(&self.brokers, "no consumer", &e))?;
         let mut reader = Reader {
-            client: Client { consumer: Arc::new(consumer), context },
+            client: BlockingConsumer { consumer: Arc::new(consumer), context },
             splits: BTreeMap::new(),
             receipts: Receipts::new(),
             durable: BTreeMap::new(),
@@ -201,7 +201,7 @@ impl SourceConnector for KafkaSource {
 
 /// One connection.
 struct Reader {
-    client: Client,
+    client: BlockingConsumer,
     /// Partitions that are read, with their names as splits.
     splits: BTreeMap<(String, i32), Arc<str>>,
     receipts: Receipts<(String, i32, u64)>,
@@ -211,7 +211,7 @@ struct Reader {
     is_troubled: bool,
 }
 
-impl Client {
+impl BlockingConsumer {
     /// Returns an error that ends the connection.
     fn failed(&self, brokers: &str, what: &str, error: &KafkaError) -> Error {
         // why requests get no answer is in the queue of messages, and reaches the context when it is polled; messages
@@ -303,7 +303,7 @@ impl KafkaSource {
     /// Returns where a partition is read from: where the log says, otherwise where the options say.
     async fn start(
         &self,
-        client: &Client,
+        client: &BlockingConsumer,
         output: &SourceOutput,
         split: &Arc<str>,
         topic: &str,
@@ -349,7 +349,7 @@ impl KafkaSource {
     }
 
     /// Returns the offset that the group has committed.
-    async fn committed(&self, client: &Client, topic: &str, partition: i32) -> Result<Option<u64>> {
+    async fn committed(&self, client: &BlockingConsumer, topic: &str, partition: i32) -> Result<Option<u64>> {
         let mut list = TopicPartitionList::new();
         list.add_partition(topic, partition);
         let consumer = client.consumer.clone();

@@ -19,7 +19,7 @@ use tidemill_connect::{
 use tidemill_types::{Result, StreamSchema};
 
 use self::session::{Session, SessionSettings, SpecialIndex};
-use self::write::Statement;
+use self::write::RowWrite;
 use crate::stores::StoreCalls;
 
 /// Adds it to the catalog.
@@ -164,7 +164,7 @@ struct MongoStore {
 }
 
 impl MongoStore {
-    fn write(&mut self, statements: &[Statement], at: Option<WritePosition>) -> Result<Vec<RefusedRow>> {
+    fn write(&mut self, statements: &[RowWrite], at: Option<WritePosition>) -> Result<Vec<RefusedRow>> {
         let session = &mut self.session;
         self.calls.until_reached(|| runtime().block_on(session.write(statements, at)))
     }
@@ -186,8 +186,8 @@ impl TableStore for MongoStore {
     }
 
     fn insert(&mut self, rows: &RecordBatch, at: Option<WritePosition>) -> Result<Vec<RefusedRow>> {
-        let statements: Result<Vec<Statement>> =
-            all_values(rows).iter().map(|row| Statement::insert(&self.schema, row)).collect();
+        let statements: Result<Vec<RowWrite>> =
+            all_values(rows).iter().map(|row| RowWrite::insert(&self.schema, row)).collect();
         self.write(&statements?, at)
     }
 
@@ -197,12 +197,12 @@ impl TableStore for MongoStore {
         parameters: &RecordBatch,
         at: Option<WritePosition>,
     ) -> Result<Vec<RefusedRow>> {
-        let statements: Result<Vec<Statement>> = typed_values(parameters)
+        let statements: Result<Vec<RowWrite>> = typed_values(parameters)
             .iter()
             .map(|given| {
                 let translation = condition::Translation { schema: &self.schema, parameters: given };
                 let filter = condition.map(|x| translation.filter(x)).transpose()?.unwrap_or_default();
-                Ok(Statement::Delete(filter))
+                Ok(RowWrite::Delete(filter))
             })
             .collect();
         self.write(&statements?, at)
@@ -216,10 +216,10 @@ impl TableStore for MongoStore {
         at: Option<WritePosition>,
     ) -> Result<Vec<RefusedRow>> {
         let inserted = insert.map(all_values).unwrap_or_default();
-        let statements: Result<Vec<Statement>> = typed_values(parameters)
+        let statements: Result<Vec<RowWrite>> = typed_values(parameters)
             .iter()
             .enumerate()
-            .map(|(row, given)| Statement::update(&self.schema, change, given, inserted.get(row)))
+            .map(|(row, given)| RowWrite::update(&self.schema, change, given, inserted.get(row)))
             .collect();
         self.write(&statements?, at)
     }

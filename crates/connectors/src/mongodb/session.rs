@@ -15,7 +15,7 @@ use mongodb::{Client, ClientSession, Database};
 use tidemill_connect::{RefusedRow, StoreIndex, StoredRow, WritePosition, value_of_bson};
 use tidemill_types::{Error, Result, StreamSchema, Value};
 
-use super::write::{Statement, StatementKind};
+use super::write::{RowWrite, StatementKind};
 
 /// Time for which a call looks for a server before the store reports that it found none.
 pub(super) const SELECTION_TIMEOUT: Duration = Duration::from_secs(5);
@@ -177,7 +177,7 @@ impl Session {
     /// Errors: `Unavailable` if the server cannot be reached.
     pub(super) async fn write(
         &mut self,
-        statements: &[Statement],
+        statements: &[RowWrite],
         at: Option<WritePosition>,
     ) -> Result<Vec<RefusedRow>> {
         let connection = self.connection().await?;
@@ -208,7 +208,7 @@ impl Session {
         &self,
         connection: &Connection,
         session: &mut ClientSession,
-        statements: &[Statement],
+        statements: &[RowWrite],
         at: Option<WritePosition>,
         refused: &[RefusedRow],
     ) -> Result<Attempt, MongoError> {
@@ -281,7 +281,7 @@ impl Session {
         &self,
         connection: &Connection,
         session: &mut ClientSession,
-        statements: &[Statement],
+        statements: &[RowWrite],
     ) -> Result<Option<(usize, String)>, MongoError> {
         let name = &self.settings.collection;
         let mut all: Vec<Bson> = vec![];
@@ -289,16 +289,16 @@ impl Session {
         let mut command = "insert";
         for statement in statements {
             all.push(Bson::Document(match statement {
-                Statement::Insert(document) => document.clone(),
-                Statement::Delete(filter) => {
+                RowWrite::Insert(document) => document.clone(),
+                RowWrite::Delete(filter) => {
                     command = "delete";
                     doc! { "q": filter.clone(), "limit": 0 }
                 }
-                Statement::Update(update) => {
+                RowWrite::Update(update) => {
                     command = "update";
                     update.clone()
                 }
-                Statement::UpdateOrInsert(update, new) => {
+                RowWrite::UpdateOrInsert(update, new) => {
                     command = "update";
                     insert = Some(new.clone());
                     update.clone()

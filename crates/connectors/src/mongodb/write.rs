@@ -8,7 +8,7 @@ use super::condition::{Translation, equalities};
 
 /// Statement that is written for a row.
 #[derive(Debug, Clone)]
-pub(super) enum Statement {
+pub(super) enum RowWrite {
     /// Inserts a document.
     Insert(Document),
     /// Deletes all documents that match.
@@ -29,7 +29,7 @@ pub(super) enum StatementKind {
     UpdateOrInsert,
 }
 
-impl Statement {
+impl RowWrite {
     /// Returns the statement that inserts a row.
     pub(super) fn insert(schema: &StreamSchema, row: &StoredRow) -> Result<Self> {
         Ok(Self::Insert(document(schema, row)?))

@@ -50,7 +50,7 @@ pub(super) enum Acknowledge {
 
 /// Connection to a broker; ends when it is dropped.
 pub(super) struct MqttConnection {
-    client: Client,
+    client: MqttClient,
     pub events: mpsc::Receiver<Result<MqttEvent>>,
     /// True if the broker has the session of an earlier connection.
     pub session_present: bool,
@@ -60,7 +60,7 @@ pub(super) struct MqttConnection {
     driver: JoinHandle<()>,
 }
 
-enum Client {
+enum MqttClient {
     V4(rumqttc::AsyncClient),
     V5(rumqttc::v5::AsyncClient),
 }
@@ -132,7 +132,7 @@ impl MqttConnection {
             }
         });
         Ok(Self {
-            client: Client::V4(client),
+            client: MqttClient::V4(client),
             events: receiver,
             session_present,
             packet_bytes_max: PACKET_BYTES_MAX,
@@ -189,7 +189,7 @@ impl MqttConnection {
             }
         });
         Ok(Self {
-            client: Client::V5(client),
+            client: MqttClient::V5(client),
             events: receiver,
             session_present: connack.session_present,
             packet_bytes_max: limit.map_or(PACKET_BYTES_MAX, |bytes| bytes as usize),
@@ -208,12 +208,12 @@ impl MqttConnection {
     /// Subscribes to filters of topics.
     pub(super) async fn subscribe(&self, filters: &[String], qos: u8) -> Result<()> {
         let subscribed = match &self.client {
-            Client::V4(client) => {
+            MqttClient::V4(client) => {
                 let qos = rumqttc::qos(qos).unwrap_or(rumqttc::QoS::AtLeastOnce);
                 let all = filters.iter().map(|f| rumqttc::SubscribeFilter::new(f.clone(), qos));
                 client.subscribe_many(all).await.map_err(|e| e.to_string())
             }
-            Client::V5(client) => {
+            MqttClient::V5(client) => {
                 let qos = qos_v5(qos);
                 client
                     .subscribe_many(filters.iter().map(|f| v5::Filter::new(f, qos)))
@@ -233,11 +233,11 @@ impl MqttConnection {
         is_retained: bool,
     ) -> Result<()> {
         let published = match &self.client {
-            Client::V4(client) => {
+            MqttClient::V4(client) => {
                 let qos = rumqttc::qos(qos).unwrap_or(rumqttc::QoS::AtLeastOnce);
                 client.publish_bytes(topic, qos, is_retained, payload).await.map_err(|e| e.to_string())
             }
-            Client::V5(client) => {
+            MqttClient::V5(client) => {
                 client.publish(topic, qos_v5(qos), is_retained, payload).await.map_err(|e| e.to_string())
             }
         };
@@ -247,8 +247,8 @@ impl MqttConnection {
     /// Acknowledges a message that arrived.
     pub(super) async fn acknowledge(&self, message: &Acknowledge) -> Result<()> {
         let acknowledged = match (&self.client, message) {
-            (Client::V4(client), Acknowledge::V4(publish)) => client.ack(publish).await.is_ok(),
-            (Client::V5(client), Acknowledge::V5(publish)) => client.ack(publish).await.is_ok(),
+            (MqttClient::V4(client), Acknowledge::V4(publish)) => client.ack(publish).await.is_ok(),
+            (MqttClient::V5(client), Acknowledge::V5(publish)) => client.ack(publish).await.is_ok(),
             _ => true,
         };
         match acknowledged {

@@ -95,7 +95,7 @@ impl SinkConnector for MqttSink {
         let Some(mut connection) = self.connection.take() else {
             return Err(Error::unavailable("the sink is not connected"));
         };
-        let mut window = Window::default();
+        let mut window = UncountedMessages::default();
         let messages = batch.messages_from(progress).to_vec();
         for message in messages {
             while window.waiting.len() >= usize::from(self.settings.inflight_max) {
@@ -159,8 +159,8 @@ impl MqttSink {
 
 /// Messages whose fate is not counted, in order.
 #[derive(Default)]
-struct Window {
-    waiting: VecDeque<(Payload, Fate)>,
+struct UncountedMessages {
+    waiting: VecDeque<(Payload, PublishOutcome)>,
     /// Number of the first of them.
     first: usize,
     /// Numbers of those that have not left, in order.
@@ -169,20 +169,20 @@ struct Window {
     unacknowledged: HashMap<u16, usize>,
 }
 
-enum Fate {
+enum PublishOutcome {
     Waiting,
     Delivered,
     Refused(String),
 }
 
-impl Window {
+impl UncountedMessages {
     fn add(&mut self, message: Payload) {
         self.unsent.push_back(self.first + self.waiting.len());
-        self.waiting.push_back((message, Fate::Waiting));
+        self.waiting.push_back((message, PublishOutcome::Waiting));
     }
 
     fn refuse(&mut self, message: Payload, reason: String) {
-        self.waiting.push_back((message, Fate::Refused(reason)));
+        self.waiting.push_back((message, PublishOutcome::Refused(reason)));
     }
 
     fn note(&mut self, event: MqttEvent) {
@@ -190,19 +190,22 @@ impl Window {
             MqttEvent::Sent(packet_id) => {
                 let Some(number) = self.unsent.pop_front() else { return };
                 match packet_id {
-                    0 => self.decide(number, Fate::Delivered),
+                    0 => self.decide(number, PublishOutcome::Delivered),
                     id => drop(self.unacknowledged.insert(id, number)),
                 }
             }
             MqttEvent::Acknowledged(packet_id, outcome) => {
                 let Some(number) = self.unacknowledged.remove(&packet_id) else { return };
-                self.decide(number, outcome.map_or_else(Fate::Refused, |()| Fate::Delivered));
+                self.decide(
+                    number,
+                    outcome.map_or_else(PublishOutcome::Refused, |()| PublishOutcome::Delivered),
+                );
             }
             MqttEvent::Subscribed(_) | MqttEvent::Message(_) => {}
         }
     }
 
-    fn decide(&mut self, number: usize, fate: Fate) {
+    fn decide(&mut self, number: usize, fate: PublishOutcome) {
         if let Some((_, waiting)) = number.checked_sub(self.first).and_then(|n| self.waiting.get_mut(n)) {
             *waiting = fate;
         }
@@ -210,11 +213,11 @@ impl Window {
 
     /// Counts the messages at the front whose fate is known.
     fn count(&mut self, progress: &mut DeliveryProgress) {
-        while let Some((_, Fate::Delivered | Fate::Refused(_))) = self.waiting.front() {
+        while let Some((_, PublishOutcome::Delivered | PublishOutcome::Refused(_))) = self.waiting.front() {
             let Some((message, fate)) = self.waiting.pop_front() else { return };
             self.first += 1;
             match fate {
-                Fate::Refused(reason) => progress.refused(&message, &reason),
+                PublishOutcome::Refused(reason) => progress.refused(&message, &reason),
                 _ => progress.took(&message),
             }
         }

@@ -8,7 +8,7 @@ use async_nats::{Client, ConnectErrorKind, ConnectOptions, Event};
 use tidemill_types::{Error, Result};
 use tokio::sync::watch;
 
-use super::options::{Login, NatsSettings};
+use super::options::{LoginMethod, NatsSettings};
 
 /// Messages of a subscription that may wait in the client; later ones are lost.
 pub(super) const SUBSCRIPTION_MESSAGES: usize = 65_536;
@@ -59,9 +59,9 @@ impl NatsConnection {
                 async {}
             });
         options = match &settings.login {
-            Login::Anonymous => options,
-            Login::User(user, password) => options.user_and_password(user.clone(), password.clone()),
-            Login::Token(token) => options.token(token.clone()),
+            LoginMethod::Anonymous => options,
+            LoginMethod::User(user, password) => options.user_and_password(user.clone(), password.clone()),
+            LoginMethod::Token(token) => options.token(token.clone()),
         };
         if let Some(tls) = &settings.tls {
             options = options.tls_client_config(tls.clone());

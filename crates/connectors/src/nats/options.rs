@@ -53,7 +53,7 @@ pub(super) struct NatsSettings {
     /// Their hosts and ports, for messages.
     pub addresses: String,
     pub client_name: String,
-    pub login: Login,
+    pub login: LoginMethod,
     /// TLS for servers that demand it.
     pub tls: Option<ClientConfig>,
     /// True to refuse servers without TLS.
@@ -68,7 +68,7 @@ pub(super) struct NatsSettings {
 
 /// Method of logging in.
 #[derive(Clone)]
-pub(super) enum Login {
+pub(super) enum LoginMethod {
     Anonymous,
     User(String, String),
     Token(String),
@@ -168,7 +168,7 @@ fn parse_servers(options: &Options) -> Result<Vec<ServerAddr>, OptionError> {
 }
 
 /// Returns the login of the options, otherwise that of the first address that has one.
-fn login(options: &Options, servers: &[ServerAddr]) -> Result<Login, OptionError> {
+fn login(options: &Options, servers: &[ServerAddr]) -> Result<LoginMethod, OptionError> {
     let kind = options.get("auth.type").map(str::to_ascii_lowercase);
     let needs = |name: &str| {
         options.get(name).map(str::to_owned).ok_or_else(|| {
@@ -179,13 +179,15 @@ fn login(options: &Options, servers: &[ServerAddr]) -> Result<Login, OptionError
         })
     };
     match kind.as_deref() {
-        Some("user") => Ok(Login::User(needs("username")?, needs("password")?)),
-        Some("token") => Ok(Login::Token(needs("token")?)),
+        Some("user") => Ok(LoginMethod::User(needs("username")?, needs("password")?)),
+        Some("token") => Ok(LoginMethod::Token(needs("token")?)),
         _ => match (options.get("username"), options.get("password"), options.get("token")) {
-            (None, None, None) => Ok(servers.iter().find_map(url_credentials).unwrap_or(Login::Anonymous)),
-            (None, None, Some(token)) => Ok(Login::Token(token.to_owned())),
+            (None, None, None) => {
+                Ok(servers.iter().find_map(url_credentials).unwrap_or(LoginMethod::Anonymous))
+            }
+            (None, None, Some(token)) => Ok(LoginMethod::Token(token.to_owned())),
             (Some(user), password, None) => {
-                Ok(Login::User(user.to_owned(), password.unwrap_or_default().to_owned()))
+                Ok(LoginMethod::User(user.to_owned(), password.unwrap_or_default().to_owned()))
             }
             (None, Some(_), None) => Err(OptionError::option("password", "a password needs `username`")),
             (_, _, Some(_)) => Err(OptionError::option("token", "write either a token or user and password")),
@@ -193,13 +195,13 @@ fn login(options: &Options, servers: &[ServerAddr]) -> Result<Login, OptionError
     }
 }
 
-fn url_credentials(server: &ServerAddr) -> Option<Login> {
+fn url_credentials(server: &ServerAddr) -> Option<LoginMethod> {
     let url = server.clone().into_inner();
     let (user, password) = url_login(&url)?;
     // an address with one word before the host has a token
     Some(match url.password() {
-        Some(_) => Login::User(user, password),
-        None => Login::Token(percent_decode(url.username())),
+        Some(_) => LoginMethod::User(user, password),
+        None => LoginMethod::Token(percent_decode(url.username())),
     })
 }
 

@@ -94,7 +94,7 @@ impl SinkConnector for NatsSink {
         let Some(connection) = self.connection.take() else {
             return Err(Error::unavailable("the sink is not connected"));
         };
-        let delivery = Delivery { sink: self, connection: &connection, batch };
+        let delivery = NatsDelivery { sink: self, connection: &connection, batch };
         match self.is_jetstream {
             true => connection.with(delivery.publish_acknowledged(progress)).await?,
             false => connection.with(delivery.publish(progress)).await?,
@@ -111,13 +111,13 @@ impl SinkConnector for NatsSink {
 /// Outcome of a message; an error if the connection failed.
 type Fate = Result<Result<(), String>>;
 
-struct Delivery<'d> {
+struct NatsDelivery<'d> {
     sink: &'d NatsSink,
     connection: &'d NatsConnection,
     batch: &'d SinkBatch,
 }
 
-impl Delivery<'_> {
+impl NatsDelivery<'_> {
     /// Returns the subject of a message, or why it cannot be sent.
     fn subject(&self, message: &Payload) -> Result<String, String> {
         let subject = self.sink.subject.render(&self.batch.rows, message.row);

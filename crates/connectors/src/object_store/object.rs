@@ -76,7 +76,7 @@ pub(super) struct Objects {
 
 /// An object to write.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Object {
+pub(super) struct NewObject {
     pub key: Path,
     pub content_type: String,
     pub content: Bytes,
@@ -85,7 +85,7 @@ pub(super) struct Object {
 /// Result of dividing a delivery into objects.
 #[derive(Debug, Default)]
 pub(super) struct Division {
-    pub objects: Vec<Object>,
+    pub objects: Vec<NewObject>,
     /// Rows of messages that have no name, with the reason.
     pub refused: Vec<(Payload, String)>,
 }
@@ -143,7 +143,7 @@ impl Objects {
         place: &str,
         content_type: &str,
         messages: &[&Payload],
-    ) -> Option<Object> {
+    ) -> Option<NewObject> {
         let first = batch.ids.get(messages.first()?.row)?;
         let end = messages.last().map(|last| last.row + last.rows - 1)?;
         let last = batch.ids.get(end)?;
@@ -154,7 +154,7 @@ impl Objects {
             (false, false) => format!("{}_{}", id_text(*first), id_text(*last)),
         };
         let (content, content_type) = (self.joining.join(messages), content_type.to_owned());
-        Some(Object { key: self.key(place, &events), content_type, content })
+        Some(NewObject { key: self.key(place, &events), content_type, content })
     }
 
     fn key(&self, place: &str, events: &str) -> Path {

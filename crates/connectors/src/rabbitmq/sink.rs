@@ -179,11 +179,11 @@ struct Confirmed {
     /// Exchange, routing key and id, if it was sent.
     address: Option<Address>,
     /// Errors: the connection failed.
-    fate: Result<Fate, lapin::Error>,
+    fate: Result<ConfirmOutcome, lapin::Error>,
 }
 
 /// Outcome of a message: the answer of the broker, or a refusal by this sink before it sends.
-enum Fate {
+enum ConfirmOutcome {
     Taken,
     /// A message came back with this confirmation; not necessarily this one.
     TakenAndReturned(Box<BasicReturnMessage>),
@@ -202,7 +202,7 @@ struct Address {
 
 impl Confirmed {
     fn refused(message: Payload, why: String) -> Self {
-        Self { message, address: None, fate: Ok(Fate::Refused(why)) }
+        Self { message, address: None, fate: Ok(ConfirmOutcome::Refused(why)) }
     }
 
     /// Returns whether this is the message that came back.
@@ -223,17 +223,20 @@ impl Confirmed {
 fn attribute_returns(confirmed: &mut [Confirmed]) {
     let mut returned = Vec::new();
     for one in confirmed.iter_mut() {
-        if let Ok(fate @ Fate::TakenAndReturned(_)) = &mut one.fate
-            && let Fate::TakenAndReturned(message) = std::mem::replace(fate, Fate::Taken)
+        if let Ok(fate @ ConfirmOutcome::TakenAndReturned(_)) = &mut one.fate
+            && let ConfirmOutcome::TakenAndReturned(message) = std::mem::replace(fate, ConfirmOutcome::Taken)
         {
             returned.push(message);
         }
     }
     for message in returned {
         let mut others = confirmed.iter_mut();
-        match others.find(|one| matches!(one.fate, Ok(Fate::Taken)) && one.is(&message)) {
+        match others.find(|one| matches!(one.fate, Ok(ConfirmOutcome::Taken)) && one.is(&message)) {
             Some(one) => {
-                one.fate = Ok(Fate::Refused(format!("the message reached no queue: {}", message.reply_text)));
+                one.fate = Ok(ConfirmOutcome::Refused(format!(
+                    "the message reached no queue: {}",
+                    message.reply_text
+                )));
             }
             None => tracing::warn!("RabbitMQ returned a message that this sink did not send"),
         }
@@ -291,9 +294,9 @@ impl RabbitSink {
                 Err(e) => Err(e),
             };
             let fate = confirmed.map(|confirmation| match confirmation {
-                Confirmation::Ack(Some(returned)) => Fate::TakenAndReturned(Box::new(returned)),
-                Confirmation::Ack(None) | Confirmation::NotRequested => Fate::Taken,
-                Confirmation::Nack(_) => Fate::NotStored,
+                Confirmation::Ack(Some(returned)) => ConfirmOutcome::TakenAndReturned(Box::new(returned)),
+                Confirmation::Ack(None) | Confirmation::NotRequested => ConfirmOutcome::Taken,
+                Confirmation::Nack(_) => ConfirmOutcome::NotStored,
             });
             Confirmed { message, address: Some(address), fate }
         }))
@@ -321,9 +324,9 @@ impl RabbitSink {
     ) -> Result<()> {
         let Confirmed { message, fate, .. } = confirmed;
         match fate {
-            Ok(Fate::Taken | Fate::TakenAndReturned(_)) => progress.took(&message),
-            Ok(Fate::Refused(why)) => progress.refused(&message, &why),
-            Ok(Fate::NotStored) => {
+            Ok(ConfirmOutcome::Taken | ConfirmOutcome::TakenAndReturned(_)) => progress.took(&message),
+            Ok(ConfirmOutcome::Refused(why)) => progress.refused(&message, &why),
+            Ok(ConfirmOutcome::NotStored) => {
                 let address = self.settings.address();
                 let what = "the broker cannot store the message; a queue may be full";
                 return Err(Error::unavailable(format!("RabbitMQ at {address}: {what}")));

@@ -11,8 +11,8 @@ use tidemill_connect::{
     PartitionEpochs, SinkBatch, SinkConnector, SinkPositions, SinkType, is_later_owner,
 };
 use tidemill_relational::{
-    BulkWriter, Column, Database, DatabaseUrl, DbError, ExistingTable, Mapping, Operation, PositionTable,
-    StoredPosition, TableName, TableSchema, parse_lengths,
+    BulkWriter, Column, DatabaseConnection, DatabaseUrl, DbError, ExistingTable, Mapping, Operation,
+    PositionTable, StoredPosition, TableName, TableSchema, parse_lengths,
 };
 use tidemill_types::{Error, EventId, Offset, PartitionId, Result, StreamSchema, did_you_mean};
 
@@ -98,7 +98,7 @@ struct RdbmsSink {
 }
 
 struct Connection {
-    db: Database,
+    db: DatabaseConnection,
     writer: BulkWriter,
     known: BTreeMap<PartitionId, StoredPosition>,
     owned: PartitionEpochs,
@@ -150,7 +150,8 @@ impl RdbmsSink {
     }
 
     async fn open(&self) -> Result<Connection, DbError> {
-        let mut db = Database::connect(&self.url, self.user.as_deref(), self.password.as_deref()).await?;
+        let mut db =
+            DatabaseConnection::connect(&self.url, self.user.as_deref(), self.password.as_deref()).await?;
         let opened = async {
             let table = ExistingTable::open(&mut db, &self.table, self.creates_table).await?;
             let (mappings, keys) = (&self.mappings, &self.keys);

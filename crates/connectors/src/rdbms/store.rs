@@ -91,7 +91,7 @@ impl TableStore for RdbmsStore {
         parameters: &RecordBatch,
         limit: Option<usize>,
     ) -> Result<RecordBatch> {
-        let condition = Translation::of(parameters).condition(condition);
+        let condition = CallTranslation::of(parameters).condition(condition);
         let given = values(parameters, 0);
         let mut rows = self.until_reached(|table| table.find(&condition, &given))?;
         rows.truncate(limit.unwrap_or(usize::MAX));
@@ -109,7 +109,7 @@ impl TableStore for RdbmsStore {
         parameters: &RecordBatch,
         at: Option<WritePosition>,
     ) -> Result<Vec<RefusedRow>> {
-        let condition = Translation::of(parameters).condition(condition);
+        let condition = CallTranslation::of(parameters).condition(condition);
         let given = all_values(parameters);
         self.write(|table| table.delete(&condition, &given, at.map(event_id)))
     }
@@ -122,7 +122,7 @@ impl TableStore for RdbmsStore {
         at: Option<WritePosition>,
     ) -> Result<Vec<RefusedRow>> {
         let at = at.map(event_id);
-        let translation = Translation { parameters, inserted: insert };
+        let translation = CallTranslation { parameters, inserted: insert };
         let condition = translation.expression(&change.condition, None);
         let set: Vec<(usize, Expression)> = change
             .set
@@ -147,13 +147,13 @@ fn event_id(at: WritePosition) -> EventId {
 }
 
 /// Translation of the expressions of a call.
-struct Translation<'b> {
+struct CallTranslation<'b> {
     parameters: &'b RecordBatch,
     /// Rows of `update or insert`, whose columns are parameters in front of the others.
     inserted: Option<&'b RecordBatch>,
 }
 
-impl<'b> Translation<'b> {
+impl<'b> CallTranslation<'b> {
     fn of(parameters: &'b RecordBatch) -> Self {
         Self { parameters, inserted: None }
     }

@@ -42,7 +42,7 @@ impl SourceConnector for ChannelReader {
         output.report_connected();
         let lost =
             || Error::unavailable(format!("Redis at {}: the connection was lost", self.settings.address));
-        let mut waiting = Waiting::default();
+        let mut waiting = WaitingMessages::default();
         // handing over waits for the program, and messages have to be taken from the connection all the while
         let mut sending: Option<BoxFuture<'_, Result<PendingReceipt>>> = None;
         let mut pings = tokio::time::interval(PING.0);
@@ -67,7 +67,7 @@ impl SourceConnector for ChannelReader {
 }
 
 impl ChannelReader {
-    fn report_dropped(&self, waiting: &mut Waiting, output: &SourceOutput) {
+    fn report_dropped(&self, waiting: &mut WaitingMessages, output: &SourceOutput) {
         let dropped = std::mem::take(&mut waiting.dropped);
         if dropped > 0 {
             let channels = self.channels.join(",");
@@ -81,13 +81,13 @@ impl ChannelReader {
 
 /// Messages that the program has not taken.
 #[derive(Default)]
-struct Waiting {
+struct WaitingMessages {
     messages: VecDeque<Message>,
     bytes: usize,
     dropped: u64,
 }
 
-impl Waiting {
+impl WaitingMessages {
     fn add(&mut self, message: Msg) {
         let payload = Bytes::copy_from_slice(message.get_payload_bytes());
         if self.messages.len() >= WAITING_MAX || self.bytes + payload.len() > WAITING_BYTES_MAX {

@@ -13,7 +13,7 @@ use super::value::{Reading, oid, reading};
 const UP_TIME: &str = "1.3.6.1.2.1.1.3.0";
 
 /// Authentication of requests.
-pub(super) enum Login {
+pub(super) enum SnmpLogin {
     V1(Vec<u8>),
     V2c(Vec<u8>),
     V3(Box<Security>),
@@ -23,7 +23,7 @@ pub(super) enum Login {
 pub(super) struct Agent {
     host: String,
     port: u16,
-    login: Login,
+    login: SnmpLogin,
     timeout: Duration,
     retries: u32,
     session: Option<AsyncSession>,
@@ -39,7 +39,7 @@ pub(super) struct Answer {
 }
 
 impl Agent {
-    pub(super) fn new(host: &str, port: u16, login: Login, timeout: Duration, retries: u32) -> Self {
+    pub(super) fn new(host: &str, port: u16, login: SnmpLogin, timeout: Duration, retries: u32) -> Self {
         let host = host.trim_matches(['[', ']']).to_owned();
         Self { host, port, login, timeout, retries, session: None }
     }
@@ -126,9 +126,9 @@ impl Agent {
         let number = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().subsec_nanos();
         let number = (number & 0x7fff_ffff) as i32;
         let opened = match &self.login {
-            Login::V1(community) => AsyncSession::new_v1(place, community, number).await,
-            Login::V2c(community) => AsyncSession::new_v2c(place, community, number).await,
-            Login::V3(security) => AsyncSession::new_v3(place, number, (**security).clone()).await,
+            SnmpLogin::V1(community) => AsyncSession::new_v1(place, community, number).await,
+            SnmpLogin::V2c(community) => AsyncSession::new_v2c(place, community, number).await,
+            SnmpLogin::V3(security) => AsyncSession::new_v3(place, number, (**security).clone()).await,
         };
         let mut session = opened.map_err(|e| e.to_string())?;
         session.init().await.map_err(|e| self.described(&e))?;
@@ -139,7 +139,7 @@ impl Agent {
     fn described(&self, e: &snmp2::Error) -> String {
         match (described(e), &self.login) {
             // what an agent reports about a user that it does not know has another form than an answer
-            (why, Login::V3(_)) if why.starts_with(UNUSABLE) => {
+            (why, SnmpLogin::V3(_)) if why.starts_with(UNUSABLE) => {
                 format!("{why}: are the user, the protocols and the passwords right?")
             }
             (why, _) => why,

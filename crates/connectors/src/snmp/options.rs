@@ -5,7 +5,7 @@ use std::time::Duration;
 use snmp2::v3::{Auth, AuthProtocol, Cipher, Security};
 use tidemill_connect::{OptionError, Options};
 
-use super::agent::{Agent, Login};
+use super::agent::{Agent, SnmpLogin};
 
 const VERSIONS: &[&str] = &["v1", "v2c", "v3"];
 const TRANSPORTS: &[&str] = &["udp"];
@@ -85,11 +85,11 @@ pub(super) fn agent(options: &Options) -> Result<Agent, OptionError> {
     }
     let community = options.text("community").as_bytes().to_vec();
     let login = match options.text("version").trim().to_ascii_lowercase().as_str() {
-        "v1" => Login::V1(community),
-        "v2c" => Login::V2c(community),
-        _ => Login::V3(Box::new(security(options)?)),
+        "v1" => SnmpLogin::V1(community),
+        "v2c" => SnmpLogin::V2c(community),
+        _ => SnmpLogin::V3(Box::new(security(options)?)),
     };
-    let is_v3 = matches!(login, Login::V3(_));
+    let is_v3 = matches!(login, SnmpLogin::V3(_));
     let of_v3 =
         ["user.name", "security.lvl", "auth.protocol", "auth.password", "priv.protocol", "priv.password"];
     if let Some(name) = of_v3.into_iter().find(|name| !is_v3 && options.is_written(name)) {

@@ -137,10 +137,10 @@ impl SourceConnector for TcpSource {
 struct TcpService {
     settings: PortSettings,
     /// Sources by channel; one that takes all messages if the framing has no channels.
-    routes: RwLock<BTreeMap<String, Arc<Route>>>,
+    routes: RwLock<BTreeMap<String, Arc<ChannelRoute>>>,
 }
 
-struct Route {
+struct ChannelRoute {
     output: SourceOutput,
     bytes_max: usize,
     /// Set when a problem was reported since the last message.
@@ -148,18 +148,18 @@ struct Route {
 }
 
 /// A source's right to the messages of a channel.
-struct Claim {
+struct ChannelClaim {
     service: Arc<TcpService>,
     channel: String,
 }
 
-impl Drop for Claim {
+impl Drop for ChannelClaim {
     fn drop(&mut self) {
         self.service.routes.write().remove(&self.channel);
     }
 }
 
-fn claim(service: &Arc<TcpService>, source: &TcpSource, output: &SourceOutput) -> Result<Claim> {
+fn claim(service: &Arc<TcpService>, source: &TcpSource, output: &SourceOutput) -> Result<ChannelClaim> {
     if service.settings != source.settings {
         let message = "the sources of a port need the same framing, acknowledge, tcp.no.delay and keep.alive";
         return Err(Error::conflict(message));
@@ -175,9 +175,9 @@ fn claim(service: &Arc<TcpService>, source: &TcpSource, output: &SourceOutput) -
         return Err(Error::conflict(message));
     }
     let has_problem = AtomicBool::new(false);
-    let route = Route { output: output.clone(), bytes_max: source.bytes_max, has_problem };
+    let route = ChannelRoute { output: output.clone(), bytes_max: source.bytes_max, has_problem };
     routes.insert(source.channel.clone(), Arc::new(route));
-    Ok(Claim { service: service.clone(), channel: source.channel.clone() })
+    Ok(ChannelClaim { service: service.clone(), channel: source.channel.clone() })
 }
 
 impl PortService for TcpService {
@@ -186,7 +186,8 @@ impl PortService for TcpService {
         let (reader, writer) = stream.into_split();
         let (receipts, pending) = mpsc::channel(RECEIPTS_MAX);
         let receipts = self.settings.acknowledges.then_some(receipts);
-        let mut connection = Connection { service: &self, reader, receipts, batch: Batch::default() };
+        let mut connection =
+            Connection { service: &self, reader, receipts, batch: ChannelMessages::default() };
         let reading = async {
             let result = connection.read().await;
             // the end of the channel lets the writer end after the last acknowledgement
@@ -216,7 +217,7 @@ impl TcpService {
     }
 
     /// Returns the source of a message.
-    fn route(&self, channel: Option<&str>) -> Result<Arc<Route>, Closed> {
+    fn route(&self, channel: Option<&str>) -> Result<Arc<ChannelRoute>, Closed> {
         let routes = self.routes.read();
         let found = match channel {
             Some(channel) => routes.get(channel),
@@ -247,12 +248,12 @@ struct Connection<'s> {
     service: &'s TcpService,
     reader: OwnedReadHalf,
     receipts: Option<mpsc::Sender<(PendingReceipt, u64)>>,
-    batch: Batch,
+    batch: ChannelMessages,
 }
 
 /// Messages of one channel.
 #[derive(Default)]
-struct Batch {
+struct ChannelMessages {
     channel: Option<String>,
     messages: Vec<Message>,
 }

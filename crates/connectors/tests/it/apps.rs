@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use tidemill_connect::{
     Catalog, ConnectorConfig, ConnectorContext, ConnectorHealth, PartitionEpochs, Source, SplitPositions,
 };
-use tidemill_flow::io::connector::{ConnectedStream, Direction, schema};
+use tidemill_flow::io::connector::{ConnectedStream, ConnectorDirection, schema};
 use tidemill_flow::plan::AppPlan;
 use tidemill_flow::{Connectors, Registry, replay};
 use tidemill_types::Timestamp;
@@ -45,8 +45,8 @@ pub fn problem(text: &str, dir: &Path) -> String {
             shares_partitions: false,
         };
         let found = match &connector.direction {
-            Direction::In(config) => source_problem(config, &context),
-            Direction::Out(config) => {
+            ConnectorDirection::In(config) => source_problem(config, &context),
+            ConnectorDirection::Out(config) => {
                 config.destinations.iter().find_map(|destination| sink_problem(destination, &context))
             }
         };

@@ -1,6 +1,6 @@
 //! Who reads and writes the files of apps: the engine or the connector.
 
-use tidemill_flow::io::connector::Direction;
+use tidemill_flow::io::connector::ConnectorDirection;
 
 use crate::apps::compile;
 
@@ -19,8 +19,8 @@ fn route_in(app: &str, annotation: &str) -> String {
         Ok(plan) => match (plan.file_sources.len() + plan.file_sinks.len(), plan.connectors.as_slice()) {
             (1, []) => "engine".into(),
             (0, [connector]) => match &connector.direction {
-                Direction::In(config) => format!("connector {}", config.kind),
-                Direction::Out(config) => format!("connector {}", config.destinations[0].kind),
+                ConnectorDirection::In(config) => format!("connector {}", config.kind),
+                ConnectorDirection::Out(config) => format!("connector {}", config.destinations[0].kind),
             },
             other => format!("{other:?}"),
         },

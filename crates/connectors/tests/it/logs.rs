@@ -6,13 +6,14 @@ use std::sync::Arc;
 use tidemill_connect::runtime;
 use tidemill_engine::{App, BodyFormat, Engine, SendOptions};
 use tidemill_flow::Connectors;
-use tidemill_relational::{Database, DatabaseUrl};
+use tidemill_relational::{DatabaseConnection, DatabaseUrl};
 use tidemill_types::{FieldType, Value};
 
 /// Returns the numbers of a table.
 fn numbers(url: &str, table: &str) -> Vec<i64> {
     let rows = runtime().block_on(async {
-        let mut db = Database::connect(&DatabaseUrl::parse(url).unwrap(), None, None).await.unwrap();
+        let mut db =
+            DatabaseConnection::connect(&DatabaseUrl::parse(url).unwrap(), None, None).await.unwrap();
         db.query(&format!("SELECT n FROM {table} ORDER BY n"), &[], &[FieldType::Long]).await.unwrap()
     });
     let number = |row: Vec<Value<'static>>| match row[0] {

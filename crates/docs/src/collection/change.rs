@@ -8,16 +8,16 @@ use bytes::Bytes;
 use tidemill_types::{Timestamp, Value, budget};
 
 use crate::DocBytes;
-use crate::changes::ChangeKind;
 use crate::error::{DocsError, ErrorCode, Result};
 use crate::filter::Filter;
 use crate::index::{Index, IndexKeys};
-use crate::key::Key;
-use crate::order::equal;
-use crate::raw::{OwnedRawValue, RawValue, close_document, elements, field, put_element};
 use crate::rows::RowIndex;
 use crate::update::{Update, UpdateContext, UpdateOutcome};
-use crate::validate::{check, too_large};
+use crate::values::key::Key;
+use crate::values::order::equal;
+use crate::values::raw::{OwnedRawValue, RawValue, close_document, elements, field, put_element};
+use crate::values::validate::{check, too_large};
+use crate::writing::changes::ChangeKind;
 
 use super::{Collection, id_of, with_identity};
 

@@ -8,8 +8,8 @@ use super::Collection;
 use super::validation::Validator;
 use crate::error::{DocsError, ErrorCode, Result};
 use crate::filter::{Comparison, Filter, FilterNode, ValueTest};
-use crate::raw::{OwnedRawValue, RawValue, tag};
 use crate::spec::{CollectionChange, CollectionOptions, IndexChange, IndexSpec};
+use crate::values::raw::{OwnedRawValue, RawValue, tag};
 
 impl Collection {
     /// Changes the definition. Errors: an unknown index, a validator that is not a filter; nothing is changed

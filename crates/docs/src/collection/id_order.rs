@@ -15,10 +15,10 @@ use std::sync::{Arc, LazyLock, OnceLock};
 
 use super::{Collection, MemoryUsage};
 use crate::index::{ENTRY_BYTES, Index};
-use crate::key::Key;
-use crate::limits::Limits;
-use crate::raw::field;
+use crate::limits::StoreLimits;
 use crate::rows::{RowIndex, StoredDocument};
+use crate::values::key::Key;
+use crate::values::raw::field;
 
 /// The order by `_id`, if there is one, and whether queries need it.
 #[derive(Debug, Clone, Default)]
@@ -230,7 +230,7 @@ impl MemoryUsage {
 
     /// Returns how many bytes of derived state the store may build: half of those that are left, so that they are not given
     /// up again soon.
-    fn room(&self, limits: &Limits) -> u64 {
+    fn room(&self, limits: &StoreLimits) -> u64 {
         limits.store_bytes_max.saturating_sub(self.total()) / 2
     }
 }

@@ -9,10 +9,10 @@ use std::sync::Arc;
 
 use super::Collection;
 use crate::DocBytes;
-use crate::display::display;
 use crate::error::{DocsError, Result};
-use crate::order::equal;
-use crate::raw::{OwnedRawValue, RawValue, close_document, elements, field, put_element, tag};
+use crate::values::display::display;
+use crate::values::order::equal;
+use crate::values::raw::{OwnedRawValue, RawValue, close_document, elements, field, put_element, tag};
 
 impl Collection {
     /// Returns the field whose value is the `_id`; `None` if the collection is not an entity.

@@ -24,18 +24,18 @@ use bytes::Bytes;
 use tidemill_types::Value;
 
 use crate::DocBytes;
-use crate::changes::{ChangeKind, ChangeRecorder, DocumentChange};
 use crate::collation::Collation;
 use crate::error::{DocsError, DuplicateKey, ErrorCode, Result};
 use crate::index::{Index, IndexKeys};
-use crate::key::Key;
-use crate::limits::Limits;
-use crate::path::Path;
-use crate::raw::{RawValue, field, tag};
+use crate::limits::StoreLimits;
 use crate::rows::{RowIndex, Rows};
 use crate::sequence::Sequence;
 use crate::spec::CollectionSpec;
-use crate::validate::check;
+use crate::values::key::Key;
+use crate::values::path::Path;
+use crate::values::raw::{RawValue, field, tag};
+use crate::values::validate::check;
+use crate::writing::changes::{ChangeKind, ChangeRecorder, DocumentChange};
 pub(crate) use change::{with_id_first, with_some_id};
 use id_order::IdOrder;
 pub use identity::{identified, with_identity};
@@ -71,7 +71,7 @@ pub struct Collection {
     pub(crate) id_order: IdOrder,
     /// Bytes of the documents, without rows and indexes.
     bytes: u64,
-    pub(crate) limits: Arc<Limits>,
+    pub(crate) limits: Arc<StoreLimits>,
     pub(crate) usage: Arc<MemoryUsage>,
     pub(crate) changes: Arc<ChangeRecorder>,
     pub(crate) validator: Option<Arc<Validator>>,
@@ -91,7 +91,7 @@ impl Collection {
     /// Errors: a validator that is not a filter.
     pub(crate) fn new(
         spec: CollectionSpec,
-        limits: Arc<Limits>,
+        limits: Arc<StoreLimits>,
         usage: Arc<MemoryUsage>,
         changes: Arc<ChangeRecorder>,
     ) -> Result<Self> {

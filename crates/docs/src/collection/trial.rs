@@ -6,11 +6,11 @@ use std::sync::atomic::Ordering;
 
 use super::{Collection, MemoryUsage, ROW_BYTES, id_of};
 use crate::DocBytes;
-use crate::changes::ChangeRecorder;
 use crate::error::{DocsError, ErrorCode, Result};
 use crate::index::Index;
-use crate::key::Key;
-use crate::validate::check;
+use crate::values::key::Key;
+use crate::values::validate::check;
+use crate::writing::changes::ChangeRecorder;
 
 impl Collection {
     /// Returns the place of the first document that an insert of them, one after the other, refuses; `None` if it inserts all.

@@ -6,8 +6,8 @@ use super::Collection;
 use crate::DocBytes;
 use crate::error::{DocsError, Result};
 use crate::filter::Filter;
-use crate::raw::{OwnedRawValue, RawValue, close_document, elements, field, put_element, tag};
 use crate::spec::{CollectionOptions, ValidationAction, ValidationLevel};
+use crate::values::raw::{OwnedRawValue, RawValue, close_document, elements, field, put_element, tag};
 
 /// The filter that documents of a collection must match.
 #[derive(Debug)]

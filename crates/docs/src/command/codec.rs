@@ -11,17 +11,17 @@ use serde::de::DeserializeOwned;
 
 use crate::DocBytes;
 use crate::error::{DocsError, ErrorCode, Result};
-use crate::limits::Limits;
-use crate::raw::{OwnedRawValue, RawValue, close_document, elements, le_i32, put_element, tag};
+use crate::limits::StoreLimits;
 use crate::sequence::{self, Sequence};
 use crate::spec::BsonDocument;
+use crate::values::raw::{OwnedRawValue, RawValue, close_document, elements, le_i32, put_element, tag};
 
-use super::{Command, Modification};
+use super::{DocumentCommand, Modification};
 
 /// Limit on the bytes of a command: room for a request of many documents.
 pub(crate) const COMMAND_BYTES_MAX: usize = 512 << 20;
 
-impl Command {
+impl DocumentCommand {
     /// Encodes the command for the log.
     ///
     /// Errors: a command of more than 512 MiB; a filter, update or document whose bytes are no document.
@@ -139,10 +139,10 @@ impl Command {
     ///
     /// Errors: not BSON, an unknown operation, a missing or unknown field.
     pub fn from_bytes(bytes: &Bytes) -> Result<Self> {
-        let limits = Limits { document_bytes_max: COMMAND_BYTES_MAX + 1, ..Limits::default() };
+        let limits = StoreLimits { document_bytes_max: COMMAND_BYTES_MAX + 1, ..StoreLimits::default() };
         // an embedded document may be as deep as a document of its own
-        let limits = Limits { depth_max: limits.depth_max + 2, ..limits };
-        crate::validate::check(bytes, &limits)
+        let limits = StoreLimits { depth_max: limits.depth_max + 2, ..limits };
+        crate::values::validate::check(bytes, &limits)
             .map_err(|e| DocsError::new(e.error_code(), format!("document command: {e}")))?;
         let mut fields = CommandFields { bytes, found: elements(bytes).map(|e| (e.name, e.value)).collect() };
         let op = fields.text("op")?;
@@ -309,7 +309,7 @@ impl<'b> CommandFields<'b> {
         if value.tag != kind {
             return Err(DocsError::parse(format!(
                 "document command: field `{name}`: expected {}, found {}",
-                crate::raw::type_name(kind),
+                crate::values::raw::type_name(kind),
                 value.type_name()
             )));
         }

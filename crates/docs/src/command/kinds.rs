@@ -1,11 +1,11 @@
 //! Kinds of commands, and the commands that others become.
 
-use super::{Command, Modification};
+use super::{DocumentCommand, Modification};
 use crate::DocBytes;
 use crate::sequence::Sequence;
 use crate::spec::BsonDocument;
 
-impl Command {
+impl DocumentCommand {
     /// Returns the name of the collection that the command addresses.
     pub fn collection(&self) -> &str {
         match self {
@@ -98,7 +98,7 @@ impl Command {
     }
 }
 
-impl Command {
+impl DocumentCommand {
     /// Returns the insert whose documents count as inserted at these moments.
     pub fn with_sequences(self, sequences: Vec<Sequence>) -> Self {
         match self {

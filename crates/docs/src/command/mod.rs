@@ -13,28 +13,28 @@ use bson::raw::RawDocument;
 use tidemill_types::{Timestamp, budget};
 
 use crate::DocBytes;
-use crate::changes::ChangeKind;
 use crate::collation::Collation;
 use crate::collection::{Collection, with_id_first};
 use crate::error::{DocsError, ErrorCode, Result};
 use crate::filter::Filter;
 use crate::find::FindOptions;
-use crate::key::Key;
 use crate::memory::HeldMemory;
-use crate::raw::{OwnedRawValue, elements, field};
 use crate::rows::RowIndex;
 use crate::sequence::Sequence;
 use crate::sort::SortOrder;
 use crate::spec::{BsonDocument, CollectionChange, CollectionSpec, IndexSpec};
 use crate::store::Store;
 use crate::update::Update;
+use crate::values::key::Key;
+use crate::values::raw::{OwnedRawValue, elements, field};
+use crate::writing::changes::ChangeKind;
 pub use trial_update::{UpdateTrial, update_limits};
 use upsert::{upsert_replaced, upsert_updated};
 
 /// A change of one store. Filters and updates stay BSON, as received, and are parsed when the command is
 /// applied.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Command {
+pub enum DocumentCommand {
     /// Inserts documents, each with its `_id`.
     Insert {
         /// Name of the collection.
@@ -144,34 +144,34 @@ pub enum Command {
         collection: String,
     },
     /// A command that writes documents without validation.
-    Unvalidated(Box<Command>),
+    Unvalidated(Box<DocumentCommand>),
     /// A command of a log that was written before documents of entities had to have their key as `_id`, and before its steps had
     /// a limit. It does when it is replayed what it did then.
-    BeforeIdentity(Box<Command>),
+    BeforeIdentity(Box<DocumentCommand>),
     /// A command that compares strings by this collation instead of that of its collection.
     Collated {
         /// MongoDB's document; that of the simple collation compares bytes.
         collation: BsonDocument,
         /// A command that finds documents.
-        command: Box<Command>,
+        command: Box<DocumentCommand>,
     },
     /// A part of an insert into several partitions.
     Sequenced {
         /// When each document counts as inserted, unless a later one is there.
         sequences: Vec<Sequence>,
         /// The insert of as many documents.
-        command: Box<Command>,
+        command: Box<DocumentCommand>,
     },
     /// An update of many documents that ends early in this partition, as another one refuses a document.
     First {
         /// Number of documents that it changes at most.
         documents: u64,
         /// The update.
-        command: Box<Command>,
+        command: Box<DocumentCommand>,
     },
 }
 
-/// Change of a [`Command::FindAndModify`].
+/// Change of a [`DocumentCommand::FindAndModify`].
 #[derive(Debug, Clone, PartialEq)]
 pub enum Modification {
     /// Applies update operators.
@@ -195,9 +195,9 @@ pub struct CommandOutcome {
     pub deleted: u64,
     /// `_id` of the document that an upsert inserted.
     pub upserted_id: Option<bson::Bson>,
-    /// The document that a [`Command::FindAndModify`] found, as it was before.
+    /// The document that a [`DocumentCommand::FindAndModify`] found, as it was before.
     pub before: Option<DocBytes>,
-    /// The document that a [`Command::FindAndModify`] changed or inserted, as it is now.
+    /// The document that a [`DocumentCommand::FindAndModify`] changed or inserted, as it is now.
     pub after: Option<DocBytes>,
     /// Errors of rejected documents; the counts cover the others.
     pub errors: Vec<DocumentError>,
@@ -218,7 +218,7 @@ impl Store {
     /// If a command on several documents fails for some, the changes of the others stay, and
     /// [`CommandOutcome::errors`] lists the failures. Errors: the command itself is invalid (collection,
     /// filter, operators), or it needs more than the thread's [budget](tidemill_types::budget) has; nothing is changed then.
-    pub fn apply(&mut self, command: &Command, now: Timestamp) -> Result<CommandOutcome> {
+    pub fn apply(&mut self, command: &DocumentCommand, now: Timestamp) -> Result<CommandOutcome> {
         if !self.may_stop_halfway(command) {
             return self.apply_by(command, now, None);
         }
@@ -232,10 +232,10 @@ impl Store {
     }
 
     /// Returns whether a command evaluates something for each of several documents, between which it may have to end.
-    fn may_stop_halfway(&self, command: &Command) -> bool {
+    fn may_stop_halfway(&self, command: &DocumentCommand) -> bool {
         match command.plain() {
-            Command::Update { multi, .. } => *multi,
-            Command::Insert { collection, docs, .. } => {
+            DocumentCommand::Update { multi, .. } => *multi,
+            DocumentCommand::Insert { collection, docs, .. } => {
                 docs.len() > 1 && self.collection(collection).is_some_and(|c| c.validator.is_some())
             }
             _ => false,
@@ -260,7 +260,7 @@ impl Store {
     /// Applies a command with a collation, which may be the simple one, or with that of the collection.
     fn apply_by(
         &mut self,
-        command: &Command,
+        command: &DocumentCommand,
         now: Timestamp,
         given: Option<Option<Collation>>,
     ) -> Result<CommandOutcome> {
@@ -269,7 +269,7 @@ impl Store {
         let by = given.clone().unwrap_or_else(|| self.collation_of(command));
         let by = by.as_ref();
         match command {
-            Command::Insert { collection, docs, ordered } => {
+            DocumentCommand::Insert { collection, docs, ordered } => {
                 let sequences = std::mem::take(&mut self.sequences);
                 let collection = self.require(collection)?;
                 for (index, doc) in docs.iter().enumerate() {
@@ -290,7 +290,7 @@ impl Store {
                     }
                 }
             }
-            Command::Update { collection, filter, update, multi, upsert, upsert_id } => {
+            DocumentCommand::Update { collection, filter, update, multi, upsert, upsert_id } => {
                 let many = self.documents_max.take();
                 let many = many.map_or(usize::MAX, |many| usize::try_from(many).unwrap_or(usize::MAX));
                 let collection = self.require(collection)?;
@@ -303,19 +303,19 @@ impl Store {
                     update_slots(collection, &filter, &slots, &update, now, &mut outcome);
                 }
             }
-            Command::Replace { collection, filter, doc, upsert, upsert_id } => {
+            DocumentCommand::Replace { collection, filter, doc, upsert, upsert_id } => {
                 let collection = self.require(collection)?;
                 let filter = Filter::parse_by(document("filter", filter)?, by)?;
                 document("replacement", doc)?;
                 replace(collection, &filter, doc, *upsert, *upsert_id, &mut outcome)?;
             }
-            Command::Delete { collection, filter, multi } => {
+            DocumentCommand::Delete { collection, filter, multi } => {
                 let collection = self.require(collection)?;
                 let filter = Filter::parse_by(document("filter", filter)?, by)?;
                 outcome.deleted = delete(collection, &filter, *multi)?;
                 outcome.matched = outcome.deleted;
             }
-            Command::FindAndModify { collection, filter, sort, change, upsert, upsert_id } => {
+            DocumentCommand::FindAndModify { collection, filter, sort, change, upsert, upsert_id } => {
                 let collection = self.require(collection)?;
                 let filter = Filter::parse_by(document("filter", filter)?, by)?;
                 let sort = match sort {
@@ -330,19 +330,19 @@ impl Store {
                 let context = ModificationContext { now, collation: by };
                 find_and_modify(collection, &filter, slot, change, upsert_id, context, &mut outcome)?;
             }
-            Command::CreateIndex { collection, index } => {
+            DocumentCommand::CreateIndex { collection, index } => {
                 self.require(collection)?.create_index(index.clone())?;
                 let described = || definition::of_index(index);
                 self.changes.collect_definition(ChangeKind::CreateIndex, collection, described);
             }
-            Command::DropIndex { collection, name } => {
+            DocumentCommand::DropIndex { collection, name } => {
                 let found = self.require(collection)?;
                 let index = found.spec().indexes.iter().find(|index| index.name == *name).cloned();
                 found.drop_index(name)?;
                 let described = || index.as_ref().map(definition::of_index).unwrap_or_default();
                 self.changes.collect_definition(ChangeKind::DropIndex, collection, described);
             }
-            Command::CreateCollection(spec) => {
+            DocumentCommand::CreateCollection(spec) => {
                 let is_new = self.collection(&spec.name).is_none();
                 self.create_collection(spec)?;
                 if is_new {
@@ -350,40 +350,40 @@ impl Store {
                     self.changes.collect_definition(ChangeKind::Create, &spec.name, described);
                 }
             }
-            Command::Drop { collection } => {
+            DocumentCommand::Drop { collection } => {
                 self.require(collection)?;
                 self.drop_collection(collection);
             }
-            Command::EndDatabase { prefix } => self.changes.collect_drop(prefix),
-            Command::Rename { collection, to, drop_target } => {
+            DocumentCommand::EndDatabase { prefix } => self.changes.collect_drop(prefix),
+            DocumentCommand::Rename { collection, to, drop_target } => {
                 self.rename_collection(collection, to, *drop_target)?
             }
-            Command::Modify { collection, change } => {
+            DocumentCommand::Modify { collection, change } => {
                 self.require(collection)?.modify(change)?;
                 let described = || definition::of_change(change);
                 self.changes.collect_definition(ChangeKind::Modify, collection, described);
             }
-            Command::Expire { collection } => {
+            DocumentCommand::Expire { collection } => {
                 outcome.deleted = self.require(collection)?.delete_expired(now)?;
             }
-            Command::Unvalidated(inner) => {
+            DocumentCommand::Unvalidated(inner) => {
                 let apply = |store: &mut Self| store.apply_by(inner, now, given);
                 return self.bypassing(inner.collection(), |c| &mut c.bypass_validation, apply);
             }
-            Command::BeforeIdentity(inner) => {
+            DocumentCommand::BeforeIdentity(inner) => {
                 let apply = |store: &mut Self| store.apply_by(inner, now, given);
                 return self.bypassing(inner.collection(), |c| &mut c.bypass_identity, apply);
             }
-            Command::Collated { collation, command } => {
+            DocumentCommand::Collated { collation, command } => {
                 return self.apply_by(command, now, Some(Collation::parse(collation.as_raw())?));
             }
-            Command::First { documents, command } => {
+            DocumentCommand::First { documents, command } => {
                 self.documents_max = Some(*documents);
                 let done = self.apply_by(command, now, given);
                 self.documents_max = None;
                 return done;
             }
-            Command::Sequenced { sequences, command } => {
+            DocumentCommand::Sequenced { sequences, command } => {
                 self.sequences = sequences.clone();
                 let done = self.apply_by(command, now, given);
                 self.sequences = Vec::new();
@@ -394,19 +394,19 @@ impl Store {
     }
 
     /// Returns the collation of the collection of a command.
-    fn collation_of(&self, command: &Command) -> Option<Collation> {
+    fn collation_of(&self, command: &DocumentCommand) -> Option<Collation> {
         self.collection(command.collection())?.collation().cloned()
     }
 
     /// Refuses a command that needs documents on a view.
-    fn refuse_view(&self, command: &Command) -> Result<()> {
+    fn refuse_view(&self, command: &DocumentCommand) -> Result<()> {
         let needs_documents = !matches!(
             command,
-            Command::CreateCollection(_)
-                | Command::Drop { .. }
-                | Command::EndDatabase { .. }
-                | Command::Modify { .. }
-                | Command::Expire { .. }
+            DocumentCommand::CreateCollection(_)
+                | DocumentCommand::Drop { .. }
+                | DocumentCommand::EndDatabase { .. }
+                | DocumentCommand::Modify { .. }
+                | DocumentCommand::Expire { .. }
         );
         let name = command.collection();
         let is_view = self.collection(name).is_some_and(|c| c.spec().options.view.is_some());
@@ -419,7 +419,7 @@ impl Store {
 
 /// Checks that the bytes are a document. Errors: not BSON; `what` is the subject of the message.
 fn document<'a>(what: &str, bytes: &'a DocBytes) -> Result<&'a RawDocument> {
-    crate::validate::check(bytes, &crate::Limits::default())
+    crate::values::validate::check(bytes, &crate::StoreLimits::default())
         .map_err(|e| DocsError::new(e.error_code(), format!("{what}: {e}")))?;
     RawDocument::from_bytes(bytes).map_err(|e| DocsError::new(ErrorCode::InvalidBson, format!("{what}: {e}")))
 }

@@ -1,6 +1,6 @@
 //! Ordered inserts, which end at the first document that is refused.
 
-use super::Command;
+use super::DocumentCommand;
 use crate::error::{DocsError, Result};
 use crate::store::Store;
 
@@ -8,20 +8,22 @@ impl Store {
     /// Returns the place of the first document that an insert would refuse, `None` if it would insert all. Nothing is changed.
     ///
     /// Errors: the command itself is invalid, or is not an insert.
-    pub fn first_refused(&mut self, command: &Command) -> Result<Option<usize>> {
+    pub fn first_refused(&mut self, command: &DocumentCommand) -> Result<Option<usize>> {
         self.refuse_view(command)?;
         match command {
-            Command::Insert { collection, docs, .. } => Ok(self.require(collection)?.first_refused(docs)),
-            Command::Unvalidated(inner) => {
+            DocumentCommand::Insert { collection, docs, .. } => {
+                Ok(self.require(collection)?.first_refused(docs))
+            }
+            DocumentCommand::Unvalidated(inner) => {
                 self.bypassing(inner.collection(), |c| &mut c.bypass_validation, |s| s.first_refused(inner))
             }
-            Command::Collated { command, .. } => self.first_refused(command),
+            DocumentCommand::Collated { command, .. } => self.first_refused(command),
             _ => Err(DocsError::bad_value("only an insert has documents that may be refused")),
         }
     }
 }
 
-impl Command {
+impl DocumentCommand {
     /// Returns whether the command inserts documents up to the first that is refused.
     pub fn is_ordered_insert(&self) -> bool {
         matches!(self.plain(), Self::Insert { ordered: true, .. })

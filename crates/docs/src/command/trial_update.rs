@@ -2,7 +2,7 @@
 
 use tidemill_types::Timestamp;
 
-use super::{Command, document};
+use super::{DocumentCommand, document};
 use crate::collation::Collation;
 use crate::collection::Collection;
 use crate::error::Result;
@@ -24,11 +24,13 @@ impl Collection {
     /// Errors: those of the command.
     pub fn try_update(
         &self,
-        command: &Command,
+        command: &DocumentCommand,
         collation: Option<&Collation>,
         now: Timestamp,
     ) -> Result<Option<UpdateTrial<'_>>> {
-        let Command::Update { filter, update, multi: true, .. } = command.plain() else { return Ok(None) };
+        let DocumentCommand::Update { filter, update, multi: true, .. } = command.plain() else {
+            return Ok(None);
+        };
         let filter = Filter::parse_by(document("filter", filter)?, collation)?;
         let update = Update::parse_by(document("update", update)?, now, collation)?;
         let validates = !command.is_unvalidated();
@@ -49,7 +51,7 @@ pub fn update_limits(trials: Vec<UpdateTrial<'_>>) -> Option<Vec<u64>> {
     counts_up_to_first(&found, &failing)
 }
 
-impl Command {
+impl DocumentCommand {
     /// Returns the update of many documents that changes at most the first of them.
     pub fn with_first(self, documents: u64) -> Self {
         match self {

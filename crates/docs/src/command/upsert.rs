@@ -3,15 +3,15 @@
 use bson::oid::ObjectId;
 use tidemill_types::Timestamp;
 
-use super::{Command, CommandOutcome, DocumentError, Modification, document};
+use super::{CommandOutcome, DocumentCommand, DocumentError, Modification, document};
 use crate::DocBytes;
 use crate::collection::{Collection, with_id_first, with_identity, with_some_id};
 use crate::error::{DocsError, Result};
 use crate::filter::Filter;
-use crate::raw::{OwnedRawValue, close_document, field, put_element};
 use crate::update::{Update, UpdateContext};
+use crate::values::raw::{OwnedRawValue, close_document, field, put_element};
 
-impl Command {
+impl DocumentCommand {
     /// Returns the document that the command inserts if it finds none; `None` if it would insert none. `now` is the time of
     /// its record, `key` the field whose value is the `_id` if the collection is an entity.
     ///

@@ -5,8 +5,8 @@ use bson::{Bson, DateTime, Decimal128};
 
 use super::compare::values;
 use super::{EvalValue, is_nullish, wrong_type};
-use crate::decimal_math::{self, Rounding};
 use crate::error::{DocsError, ErrorCode, Result};
+use crate::values::decimal_math::{self, Rounding};
 
 #[derive(Debug, Clone, Copy)]
 enum Number {
@@ -17,20 +17,20 @@ enum Number {
 }
 
 /// An operation on two numbers, by their types.
-struct Operation {
+struct ArithmeticOperation {
     whole: fn(i64, i64) -> Option<i64>,
     double: fn(f64, f64) -> f64,
     decimal: fn(Decimal128, Decimal128) -> Decimal128,
 }
 
-const ADD: Operation =
-    Operation { whole: i64::checked_add, double: |a, b| a + b, decimal: decimal_math::add };
-const SUBTRACT: Operation =
-    Operation { whole: i64::checked_sub, double: |a, b| a - b, decimal: decimal_math::subtract };
-const MULTIPLY: Operation =
-    Operation { whole: i64::checked_mul, double: |a, b| a * b, decimal: decimal_math::multiply };
-const REMAINDER: Operation =
-    Operation { whole: i64::checked_rem, double: |a, b| a % b, decimal: decimal_math::remainder };
+const ADD: ArithmeticOperation =
+    ArithmeticOperation { whole: i64::checked_add, double: |a, b| a + b, decimal: decimal_math::add };
+const SUBTRACT: ArithmeticOperation =
+    ArithmeticOperation { whole: i64::checked_sub, double: |a, b| a - b, decimal: decimal_math::subtract };
+const MULTIPLY: ArithmeticOperation =
+    ArithmeticOperation { whole: i64::checked_mul, double: |a, b| a * b, decimal: decimal_math::multiply };
+const REMAINDER: ArithmeticOperation =
+    ArithmeticOperation { whole: i64::checked_rem, double: |a, b| a % b, decimal: decimal_math::remainder };
 
 impl Number {
     fn of(name: &str, value: &EvalValue) -> Result<Self> {
@@ -83,7 +83,7 @@ impl Number {
     }
 
     /// Combines two numbers: as decimals if one is, as whole ones if both are and the result fits.
-    fn combine(self, other: Self, operation: &Operation) -> Self {
+    fn combine(self, other: Self, operation: &ArithmeticOperation) -> Self {
         if self.is_decimal() || other.is_decimal() {
             return Self::Decimal((operation.decimal)(self.decimal(), other.decimal()));
         }
@@ -178,7 +178,7 @@ pub(super) fn pow(name: &str, arguments: &[EvalValue]) -> Result<EvalValue> {
     if a.double() == 0.0 && b.double() < 0.0 {
         return Err(DocsError::bad_value("$pow cannot take a base of 0 and a negative exponent"));
     }
-    let operation = Operation {
+    let operation = ArithmeticOperation {
         whole: |a, b| u32::try_from(b).ok().and_then(|b| a.checked_pow(b)),
         double: f64::powf,
         decimal: |a, b| decimal_math::of_double(decimal_math::to_double(a).powf(decimal_math::to_double(b))),

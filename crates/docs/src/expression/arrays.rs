@@ -9,7 +9,7 @@ use super::compare::key;
 use super::{EvalValue, Expression, elements, is_nullish, wrong_type};
 use crate::collation::Collation;
 use crate::error::{DocsError, Result};
-use crate::key::Key;
+use crate::values::key::Key;
 
 /// Elements that an operator may make of a few arguments.
 pub(super) const ELEMENTS_MAX: usize = 1_000_000;

@@ -8,7 +8,7 @@ use tidemill_types::Value;
 use super::{EvalValue, Expression};
 use crate::collation::Collation;
 use crate::error::Result;
-use crate::key::Key;
+use crate::values::key::Key;
 
 /// Returns the key by which a value is ordered; no value comes first.
 pub(super) fn key(value: &EvalValue, collation: Option<&Collation>) -> Result<Key> {

@@ -6,8 +6,8 @@ use bson::{Binary, Bson, DateTime, Uuid};
 use jiff::tz::TimeZone;
 
 use super::{EvalValue, Expression, is_nullish};
-use crate::decimal_math;
 use crate::error::{DocsError, ErrorCode, Result};
+use crate::values::decimal_math;
 
 /// Returns the name of a value's type, as `$type` gives it.
 pub(super) fn type_name(value: &Bson) -> &'static str {

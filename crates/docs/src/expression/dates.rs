@@ -218,7 +218,7 @@ pub(super) fn from_parts(name: &str, arguments: &[EvalValue]) -> Result<EvalValu
 
 /// A unit of time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Unit {
+pub(super) enum DateUnit {
     Year,
     Quarter,
     Month,
@@ -230,7 +230,7 @@ pub(super) enum Unit {
     Millisecond,
 }
 
-impl Unit {
+impl DateUnit {
     /// Returns the unit of an argument; `None` for null.
     pub fn of(name: &str, value: Option<&EvalValue>) -> Result<Option<Self>> {
         let text = match value {
@@ -285,7 +285,7 @@ impl Unit {
 }
 
 /// Adds an amount of a unit to a date in its time zone; the day becomes the last one of its month if that has fewer.
-pub(super) fn shifted(name: &str, at: &Zoned, unit: Unit, amount: i64) -> Result<Zoned> {
+pub(super) fn shifted(name: &str, at: &Zoned, unit: DateUnit, amount: i64) -> Result<Zoned> {
     unit.span(amount).and_then(|span| at.checked_add(span)).map_err(|e| failed(name, e))
 }
 
@@ -300,7 +300,7 @@ pub(super) fn subtract(name: &str, arguments: &[EvalValue]) -> Result<EvalValue>
 }
 
 fn moved(name: &str, arguments: &[EvalValue], sign: i64) -> Result<EvalValue> {
-    let unit = Unit::of(name, arguments.get(1))?;
+    let unit = DateUnit::of(name, arguments.get(1))?;
     let amount = match arguments.get(2) {
         Some(amount) if !is_nullish(amount) => whole(name, Some(amount), 0)?,
         _ => None,
@@ -351,7 +351,7 @@ fn week_number(day: i64, first: Weekday) -> i64 {
 /// `$dateDiff`: startDate, endDate, unit, timezone, startOfWeek. Counts the boundaries of units between two dates.
 pub(super) fn difference(name: &str, arguments: &[EvalValue]) -> Result<EvalValue> {
     let (from, to) = (instant(name, arguments.first())?, instant(name, arguments.get(1))?);
-    let (unit, zone) = (Unit::of(name, arguments.get(2))?, zone(name, arguments.get(3))?);
+    let (unit, zone) = (DateUnit::of(name, arguments.get(2))?, zone(name, arguments.get(3))?);
     let first = start_of_week(name, arguments.get(4))?;
     let (Some(from), Some(to), Some(unit), Some(zone), Some(first)) = (from, to, unit, zone, first) else {
         return null();
@@ -360,11 +360,11 @@ pub(super) fn difference(name: &str, arguments: &[EvalValue]) -> Result<EvalValu
         let at = at.to_zoned(zone.clone());
         let year = i64::from(at.year());
         match unit {
-            Unit::Year => year,
-            Unit::Quarter => year * 4 + (i64::from(at.month()) - 1) / 3,
-            Unit::Month => year * 12 + i64::from(at.month()),
-            Unit::Week => week_number(day_number(&at), first),
-            Unit::Day => day_number(&at),
+            DateUnit::Year => year,
+            DateUnit::Quarter => year * 4 + (i64::from(at.month()) - 1) / 3,
+            DateUnit::Month => year * 12 + i64::from(at.month()),
+            DateUnit::Week => week_number(day_number(&at), first),
+            DateUnit::Day => day_number(&at),
             unit => local_millis(&at).div_euclid(unit.millis().unwrap_or(1)),
         }
     };
@@ -373,7 +373,7 @@ pub(super) fn difference(name: &str, arguments: &[EvalValue]) -> Result<EvalValu
 
 /// `$dateTrunc`: date, unit, binSize, timezone, startOfWeek. Bins count from the beginning of 2000, those of weeks from its first week.
 pub(super) fn truncated(name: &str, arguments: &[EvalValue]) -> Result<EvalValue> {
-    let (at, unit) = (instant(name, arguments.first())?, Unit::of(name, arguments.get(1))?);
+    let (at, unit) = (instant(name, arguments.first())?, DateUnit::of(name, arguments.get(1))?);
     let (size, zone) = (whole(name, arguments.get(2), 1)?, zone(name, arguments.get(3))?);
     let first = start_of_week(name, arguments.get(4))?;
     let (Some(at), Some(unit), Some(size), Some(zone), Some(first)) = (at, unit, size, zone, first) else {
@@ -395,15 +395,15 @@ pub(super) fn truncated(name: &str, arguments: &[EvalValue]) -> Result<EvalValue
     // the first of January 2000 was day 10957
     let days = day_number(&at) - 10_957;
     let begun = match unit {
-        Unit::Year => begin(bin(months, size.saturating_mul(12)), 0)?,
-        Unit::Quarter => begin(bin(months, size.saturating_mul(3)), 0)?,
-        Unit::Month => begin(bin(months, size), 0)?,
-        Unit::Week => {
+        DateUnit::Year => begin(bin(months, size.saturating_mul(12)), 0)?,
+        DateUnit::Quarter => begin(bin(months, size.saturating_mul(3)), 0)?,
+        DateUnit::Month => begin(bin(months, size), 0)?,
+        DateUnit::Week => {
             // the first day of that kind in 2000; its first of January was a Saturday
             let offset = i64::from((first.to_sunday_zero_offset() + 1) % 7);
             begin(0, bin(days - offset, size.saturating_mul(7)) + offset)?
         }
-        Unit::Day => begin(0, bin(days, size))?,
+        DateUnit::Day => begin(0, bin(days, size))?,
         unit => {
             let size = size.saturating_mul(unit.millis().unwrap_or(1));
             let origin = begin(0, 0)?.timestamp().as_millisecond();

@@ -65,7 +65,7 @@ enum Node {
 }
 
 /// Input of an expression: the document, and the variables around it, the innermost last.
-struct Scope<'d> {
+struct ExpressionScope<'d> {
     document: &'d RawDocument,
     variables: Vec<(String, EvalValue)>,
     budget: Budget,
@@ -84,7 +84,7 @@ impl Expression {
     ///
     /// Errors: as [`Self::parse`].
     pub fn parse_with(value: RawBsonRef<'_>, variables: &Variables) -> Result<Self> {
-        let node = Parser { variables: Vec::new(), given: variables, depth: 0 }.parse(value)?;
+        let node = ExpressionParser { variables: Vec::new(), given: variables, depth: 0 }.parse(value)?;
         Ok(Self(node, variables.collation.clone()))
     }
 
@@ -93,7 +93,12 @@ impl Expression {
     /// Errors: an operator does not accept a value, or the values that are made need too much memory.
     pub fn eval(&self, document: &RawDocument) -> Result<EvalValue> {
         let collation = self.1.as_ref();
-        self.0.eval(&mut Scope { document, variables: Vec::new(), budget: Budget::default(), collation })
+        self.0.eval(&mut ExpressionScope {
+            document,
+            variables: Vec::new(),
+            budget: Budget::default(),
+            collation,
+        })
     }
 
     /// Returns whether a value counts as true: everything but false, null, 0 and no value.
@@ -103,7 +108,7 @@ impl Expression {
             Some(Bson::Int32(n)) => *n != 0,
             Some(Bson::Int64(n)) => *n != 0,
             Some(Bson::Double(n)) => *n != 0.0,
-            Some(Bson::Decimal128(n)) => crate::decimal_math::to_double(*n) != 0.0,
+            Some(Bson::Decimal128(n)) => crate::values::decimal_math::to_double(*n) != 0.0,
             Some(_) => true,
         }
     }
@@ -122,14 +127,14 @@ pub struct Variables {
     pub scripts: Option<Scripts>,
 }
 
-struct Parser<'v> {
+struct ExpressionParser<'v> {
     /// Variables that the expression itself binds.
     variables: Vec<String>,
     given: &'v Variables,
     depth: usize,
 }
 
-impl Parser<'_> {
+impl ExpressionParser<'_> {
     fn parse(&mut self, value: RawBsonRef<'_>) -> Result<Node> {
         self.depth += 1;
         if self.depth > DEPTH_MAX {
@@ -382,13 +387,13 @@ fn constant(value: EvalValue, path: &[String]) -> Node {
 }
 
 impl Node {
-    fn eval(&self, scope: &mut Scope<'_>) -> Result<EvalValue> {
+    fn eval(&self, scope: &mut ExpressionScope<'_>) -> Result<EvalValue> {
         let value = self.value(scope)?;
         scope.budget.charge(&value)?;
         Ok(value)
     }
 
-    fn value(&self, scope: &mut Scope<'_>) -> Result<EvalValue> {
+    fn value(&self, scope: &mut ExpressionScope<'_>) -> Result<EvalValue> {
         Ok(match self {
             Self::Constant(value) => Some(value.clone()),
             Self::Remove => None,
@@ -521,7 +526,7 @@ impl Node {
     }
 }
 
-impl Scope<'_> {
+impl ExpressionScope<'_> {
     /// Evaluates with further variables.
     fn within<T>(
         &mut self,

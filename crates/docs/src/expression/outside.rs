@@ -3,11 +3,11 @@
 use bson::Bson;
 use bson::raw::{RawBsonRef, RawDocument};
 
-use super::{Node, Parser, invalid, known_options, option};
+use super::{ExpressionParser, Node, invalid, known_options, option};
 use crate::error::{DocsError, Result};
 use crate::scripts::{CompiledScript, ScriptKind};
 
-impl Parser<'_> {
+impl ExpressionParser<'_> {
     /// Parses `{ body, args, lang }`.
     pub(super) fn function(&mut self, options: &RawDocument) -> Result<Node> {
         known_options(options, &["body", "args", "lang"], "$function")?;

@@ -8,8 +8,8 @@ use tidemill_types::budget;
 use super::{EvalValue, compare, elements, is_nullish, positive, wrong_type};
 use crate::collation::Collation;
 use crate::error::{DocsError, Result};
-use crate::key::Key;
 use crate::sort::SortOrder;
+use crate::values::key::Key;
 
 fn null() -> Result<EvalValue> {
     Ok(Some(Bson::Null))
@@ -148,7 +148,7 @@ pub(super) fn numbers(input: &EvalValue) -> Vec<f64> {
         Bson::Int32(n) => Some(f64::from(*n)),
         Bson::Int64(n) => Some(*n as f64),
         Bson::Double(n) if !n.is_nan() => Some(*n),
-        Bson::Decimal128(n) => Some(crate::decimal_math::to_double(*n)),
+        Bson::Decimal128(n) => Some(crate::values::decimal_math::to_double(*n)),
         _ => None,
     };
     let mut numbers: Vec<f64> = match input {

@@ -1,8 +1,8 @@
 //! `$bitsAllSet`, `$bitsAnySet`, `$bitsAllClear`, `$bitsAnyClear`.
 
-use crate::display::display;
 use crate::error::{DocsError, Result};
-use crate::raw::{RawValue, elements, tag};
+use crate::values::display::display;
+use crate::values::raw::{RawValue, elements, tag};
 
 /// Largest position of a bit that a filter may name.
 const POSITION_MAX: i64 = 8 * (16 << 20);

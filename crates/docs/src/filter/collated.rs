@@ -2,8 +2,8 @@
 
 use super::{Comparison, RegexPattern};
 use crate::collation::Collation;
-use crate::key::{Key, has_strings, rank};
-use crate::raw::{OwnedRawValue, RawValue, tag};
+use crate::values::key::{Key, has_strings, rank};
+use crate::values::raw::{OwnedRawValue, RawValue, tag};
 
 /// A comparison with at least one operand that is or has a string; it holds if it does for one of the operands.
 #[derive(Debug, Clone)]

@@ -7,14 +7,14 @@ use regex::{Regex, RegexBuilder};
 use tidemill_types::did_you_mean;
 
 use crate::collation::Collation;
-use crate::display::display;
 use crate::error::{DocsError, ErrorCode, Result};
 use crate::expression::{Expression, Variables};
 use crate::geo::GeoTest;
-use crate::key::has_strings;
 use crate::limits::{CLAUSES_MAX, REGEX_BYTES_MAX};
-use crate::path::Path;
-use crate::raw::{OwnedRawValue, RawElement, RawValue, elements, field, tag};
+use crate::values::display::display;
+use crate::values::key::has_strings;
+use crate::values::path::Path;
+use crate::values::raw::{OwnedRawValue, RawElement, RawValue, elements, field, tag};
 
 use super::bits::BitTest;
 use super::pattern::Pattern;
@@ -469,8 +469,8 @@ fn type_tags(v: RawValue<'_>) -> Result<Vec<u8>> {
         if name == "number" {
             return Ok(vec![tag::DOUBLE, tag::INT32, tag::INT64, tag::DECIMAL]);
         }
-        let found = ALL.into_iter().find(|t| crate::raw::type_name(*t) == name);
-        let names = ALL.map(crate::raw::type_name);
+        let found = ALL.into_iter().find(|t| crate::values::raw::type_name(*t) == name);
+        let names = ALL.map(crate::values::raw::type_name);
         return found.map(|t| vec![t]).ok_or_else(|| {
             DocsError::bad_value(format!("Unknown type name alias: {name}{}", did_you_mean(name, names)))
         });

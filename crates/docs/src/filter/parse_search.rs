@@ -7,10 +7,10 @@ use super::{FilterNode, ValueTest};
 use crate::error::{DocsError, Result};
 use crate::expression::script_source;
 use crate::geo::NearQuery;
-use crate::path::Path;
-use crate::raw::{RawElement, RawValue};
 use crate::scripts::{CompiledScript, ScriptKind};
 use crate::text::TextQuery;
+use crate::values::path::Path;
+use crate::values::raw::{RawElement, RawValue};
 
 impl FilterParser<'_> {
     /// Parses what is not at the top level.

@@ -1,9 +1,9 @@
 //! The element of an array that a filter has matched, for positional operators.
 
 use super::{Filter, FilterNode, ValueTest};
-use crate::path::{Path, PathSegment};
-use crate::path_values::any_value_below;
-use crate::raw::{RawValue, elements, field, tag};
+use crate::values::path::{Path, PathSegment};
+use crate::values::path_values::any_value_below;
+use crate::values::raw::{RawValue, elements, field, tag};
 
 impl Filter {
     /// Returns the index of the element of an array by which the document matches, of the last condition on

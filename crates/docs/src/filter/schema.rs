@@ -3,12 +3,12 @@
 use regex::Regex;
 
 use super::compiled_regex;
-use crate::display::display;
 use crate::error::{DocsError, ErrorCode, Result};
 use crate::filter::parse::types_of_alias;
-use crate::key::Key;
-use crate::order::{compare, equal};
-use crate::raw::{OwnedRawValue, RawValue, elements, tag};
+use crate::values::display::display;
+use crate::values::key::Key;
+use crate::values::order::{compare, equal};
+use crate::values::raw::{OwnedRawValue, RawValue, elements, tag};
 
 /// Nesting of a schema.
 const DEPTH_MAX: usize = 100;

@@ -7,8 +7,8 @@ use bson::Bson;
 use super::{Filter, FilterNode, ValueTest};
 use crate::error::Result;
 use crate::geo::NearQuery;
-use crate::path::Path;
 use crate::text::TextQuery;
+use crate::values::path::Path;
 
 impl Filter {
     /// Returns the `$near` or `$nearSphere` with its field. It is at the top level, and there is at most one.

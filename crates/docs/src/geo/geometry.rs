@@ -5,11 +5,11 @@ use smallvec::SmallVec;
 
 use super::shape::{Polygon, Shape};
 use super::sphere::{BadLoop, SphereLoop, point_at};
-use crate::decimal_math;
-use crate::display::display;
 use crate::error::{DocsError, Result};
 use crate::limits::GEO_VERTICES_MAX;
-use crate::raw::{RawValue, elements, field, tag};
+use crate::values::decimal_math;
+use crate::values::display::display;
+use crate::values::raw::{RawValue, elements, field, tag};
 
 /// The reference system in which a polygon has the region on the left of its edges.
 const STRICT_WINDING: &str = "urn:x-mongodb:crs:strictwinding:EPSG:4326";

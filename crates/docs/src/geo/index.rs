@@ -13,13 +13,13 @@ use super::grid::Grid;
 use super::query::{Area, Center, GeoTest, NearQuery};
 use super::shape::covering;
 use super::sphere::cap;
-use crate::display::display;
 use crate::error::{DocsError, ErrorCode, Result};
-use crate::key::{Key, KeyBuf};
 use crate::limits::INDEX_KEYS_PER_DOCUMENT_MAX;
-use crate::path::Path;
-use crate::path_values::{LeafArray, any_value};
-use crate::raw::{RawValue, elements, tag};
+use crate::values::display::display;
+use crate::values::key::{Key, KeyBuf};
+use crate::values::path::Path;
+use crate::values::path_values::{LeafArray, any_value};
+use crate::values::raw::{RawValue, elements, tag};
 
 /// Definition of an index of geometries.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -2,12 +2,12 @@
 
 use super::flat::FlatArea;
 use super::geometry::{Geometry, GeometryKind, number, pair};
-use super::query::{Area, GeoTest, NearQuery, Relation};
+use super::query::{Area, GeoTest, NearQuery, SpatialRelation};
 use super::sphere::point_at;
-use crate::display::display;
 use crate::error::{DocsError, Result};
 use crate::limits::GEO_VERTICES_MAX;
-use crate::raw::{RawValue, elements, field, tag};
+use crate::values::display::display;
+use crate::values::raw::{RawValue, elements, field, tag};
 
 fn bad(message: impl Into<String>) -> DocsError {
     DocsError::bad_value(message)
@@ -18,7 +18,8 @@ impl GeoTest {
     ///
     /// Errors: no shape, or one that the operator does not take.
     pub fn parse(op: &str, operand: RawValue<'_>) -> Result<Self> {
-        let relation = if op == "$geoIntersects" { Relation::Intersects } else { Relation::Within };
+        let relation =
+            if op == "$geoIntersects" { SpatialRelation::Intersects } else { SpatialRelation::Within };
         let first = match operand.tag {
             tag::DOCUMENT => elements(operand.bytes).next(),
             _ => None,
@@ -29,7 +30,7 @@ impl GeoTest {
         let area = match first.name {
             b"$geometry" => {
                 let geometry = Geometry::parse_geojson(first.value)?;
-                if relation == Relation::Within && !geometry.kind.is_area() {
+                if relation == SpatialRelation::Within && !geometry.kind.is_area() {
                     let message = format!(
                         "$within not supported with provided geometry: {}: expected a Polygon or a MultiPolygon",
                         display(operand)
@@ -38,7 +39,9 @@ impl GeoTest {
                 }
                 Area::Geometry(geometry)
             }
-            b"$box" | b"$polygon" | b"$center" | b"$centerSphere" if relation == Relation::Intersects => {
+            b"$box" | b"$polygon" | b"$center" | b"$centerSphere"
+                if relation == SpatialRelation::Intersects =>
+            {
                 return Err(bad(format!(
                     "$geoIntersects not supported with provided geometry: {}: expected $geometry",
                     display(operand)

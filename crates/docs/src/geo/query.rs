@@ -11,9 +11,9 @@ use super::geometry::Geometry;
 use super::shape::Shape;
 use super::sphere::{EARTH_RADIUS_M, angle, antipode, point_at};
 use crate::error::{DocsError, ErrorCode, Result};
-use crate::path::Path;
-use crate::path_values::{LeafArray, any_value};
-use crate::raw::{RawValue, elements, tag};
+use crate::values::path::Path;
+use crate::values::path_values::{LeafArray, any_value};
+use crate::values::raw::{RawValue, elements, tag};
 
 /// Vertices, or pairs of them, that count as one step.
 const PER_STEP: usize = 16;
@@ -21,12 +21,12 @@ const PER_STEP: usize = 16;
 /// A condition on the place of a geometry.
 #[derive(Debug, Clone)]
 pub(crate) struct GeoTest {
-    pub relation: Relation,
+    pub relation: SpatialRelation,
     pub area: Area,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Relation {
+pub(crate) enum SpatialRelation {
     /// All of it is in the area.
     Within,
     /// A point of it is in the area.
@@ -74,7 +74,7 @@ impl GeoTest {
         Ok(match (&self.area, self.relation) {
             (Area::Flat(flat), _) => geometry.flat.is_some_and(|at| flat.contains(at)),
             (_, _) if geometry.shapes.is_empty() => false,
-            (Area::Cap { center, radius, .. }, Relation::Within) => {
+            (Area::Cap { center, radius, .. }, SpatialRelation::Within) => {
                 // all of it is within the radius if nothing is near the other side
                 let other_side = antipode(center);
                 geometry.shapes.iter().all(|shape| match shape {
@@ -82,14 +82,14 @@ impl GeoTest {
                     shape => shape.angle_to(&other_side) >= PI - radius,
                 })
             }
-            (Area::Cap { center, radius, .. }, Relation::Intersects) => {
+            (Area::Cap { center, radius, .. }, SpatialRelation::Intersects) => {
                 geometry.shapes.iter().any(|shape| shape.angle_to(center) <= *radius)
             }
-            (Area::Geometry(area), Relation::Within) => geometry.shapes.iter().all(|shape| {
+            (Area::Geometry(area), SpatialRelation::Within) => geometry.shapes.iter().all(|shape| {
                 let mut areas = area.shapes.iter();
                 areas.any(|area| matches!(area, Shape::Polygon(polygon) if polygon.encloses(shape)))
             }),
-            (Area::Geometry(area), Relation::Intersects) => {
+            (Area::Geometry(area), SpatialRelation::Intersects) => {
                 let meets = |shape: &Shape| area.shapes.iter().any(|area| area.intersects(shape));
                 geometry.shapes.iter().any(meets)
             }

@@ -7,22 +7,22 @@ use smallvec::SmallVec;
 
 use super::{Index, IndexKeys, put_field};
 use crate::error::{DocsError, ErrorCode, Result};
-use crate::key::{Key, KeyBuf};
 use crate::limits::INDEX_KEYS_PER_DOCUMENT_MAX;
-use crate::path::PathSegment;
-use crate::raw::{RawValue, elements, field, tag};
+use crate::values::key::{Key, KeyBuf};
+use crate::values::path::PathSegment;
+use crate::values::raw::{RawValue, elements, field, tag};
 
 /// A field of the index on its way into the document: the value reached so far, and the rest of the path. A value of `None` is
 /// missing.
 #[derive(Clone, Copy)]
-struct Cursor<'a> {
+struct FieldCursor<'a> {
     value: Option<RawValue<'a>>,
     rest: &'a [PathSegment],
     /// True if the value is that of the field, even if it is an array.
     done: bool,
 }
 
-type Cursors<'a> = SmallVec<[Cursor<'a>; 4]>;
+type Cursors<'a> = SmallVec<[FieldCursor<'a>; 4]>;
 
 /// Builds the keys of one document.
 pub(super) struct CompoundKeys<'a> {
@@ -39,7 +39,7 @@ impl<'a> CompoundKeys<'a> {
         let cursors = index
             .fields
             .iter()
-            .map(|(path, _)| Cursor { value: Some(root), rest: &path.parts, done: false })
+            .map(|(path, _)| FieldCursor { value: Some(root), rest: &path.parts, done: false })
             .collect();
         let mut builder = Self { index, keys: SmallVec::new() };
         builder.expand(cursors)?;
@@ -107,7 +107,7 @@ impl<'a> CompoundKeys<'a> {
     }
 }
 
-impl<'a> Cursor<'a> {
+impl<'a> FieldCursor<'a> {
     /// Goes down through documents, and through an array whose element the path selects by number, until the value of the field
     /// or an array.
     fn advance(&mut self) -> Result<()> {

@@ -1,9 +1,9 @@
 //! Partial indexes: which filters may select the documents of an index, and which queries find only such documents.
 
 use crate::filter::{Comparison, Filter, FilterNode, ValueTest, is_nan};
-use crate::key::rank;
-use crate::order::{compare, equal};
-use crate::raw::{OwnedRawValue, tag};
+use crate::values::key::rank;
+use crate::values::order::{compare, equal};
+use crate::values::raw::{OwnedRawValue, tag};
 
 impl Filter {
     /// Returns whether an index may be limited to the documents that match. Other conditions would not tell from a query

@@ -7,12 +7,12 @@ use tidemill_types::budget;
 
 use super::{IndexKeys, put_field};
 use crate::error::{DocsError, ErrorCode, Result};
-use crate::key::{Key, KeyBuf, put};
-use crate::path::Path;
-use crate::path_values::{array_on, key_values};
-use crate::raw::{OwnedRawValue, RawValue};
 use crate::spec::{Direction, IndexSpec};
 use crate::text::TextFields;
+use crate::values::key::{Key, KeyBuf, put};
+use crate::values::path::Path;
+use crate::values::path_values::{array_on, key_values};
+use crate::values::raw::{OwnedRawValue, RawValue};
 
 /// An index of terms.
 #[derive(Debug)]

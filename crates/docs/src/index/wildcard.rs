@@ -4,11 +4,11 @@ use smallvec::SmallVec;
 
 use super::{Index, IndexKeys, put_field};
 use crate::error::Result;
-use crate::key::{Key, KeyBuf};
 use crate::limits::INDEX_KEYS_PER_DOCUMENT_MAX;
-use crate::path::Path;
-use crate::raw::{OwnedRawValue, RawValue, elements, tag};
 use crate::spec::{Direction, IndexSpec};
+use crate::values::key::{Key, KeyBuf};
+use crate::values::path::Path;
+use crate::values::raw::{OwnedRawValue, RawValue, elements, tag};
 
 /// The fields that a wildcard index has.
 #[derive(Debug, Clone, PartialEq, Eq)]

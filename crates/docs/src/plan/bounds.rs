@@ -5,17 +5,17 @@ use std::ops::Bound;
 use imbl::ordset::RangedIter;
 use imbl::shared_ptr::DefaultSharedPtr;
 
-use super::{Condition, ConditionKind};
+use super::{ConditionKind, IndexCondition};
 use crate::collation::Collation;
-use crate::display::display;
 use crate::filter::{Comparison, is_nan};
 use crate::index::{Index, put_field};
-use crate::key::{Key, KeyBuf, rank};
-use crate::order::compare_by;
-use crate::path::Path;
-use crate::raw::{RawValue, tag};
 use crate::rows::RowIndex;
 use crate::spec::Direction;
+use crate::values::display::display;
+use crate::values::key::{Key, KeyBuf, rank};
+use crate::values::order::compare_by;
+use crate::values::path::Path;
+use crate::values::raw::{RawValue, tag};
 
 /// A half-open range of keys, from `low` up to but excluding `high`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,7 +38,7 @@ impl<'f> FieldBounds<'f> {
     /// Returns the tightest bounds of one type. On a multikey index different elements may satisfy two
     /// bounds, so only the first one is used.
     pub fn find(
-        conditions: &[Condition<'f>],
+        conditions: &[IndexCondition<'f>],
         path: &Path,
         multikey: bool,
         collation: Option<&Collation>,
@@ -71,7 +71,7 @@ impl<'f> FieldBounds<'f> {
     }
 
     /// Returns whether the condition is a range of the same type, so that the bounds imply it.
-    pub fn includes(&self, condition: &Condition<'_>) -> bool {
+    pub fn includes(&self, condition: &IndexCondition<'_>) -> bool {
         match &condition.kind {
             ConditionKind::Range(_, value) => self
                 .either_bound()

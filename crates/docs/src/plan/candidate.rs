@@ -2,25 +2,26 @@
 
 use super::bounds::{FieldBounds, KeyRange, successor};
 use super::{
-    AccessPath, Condition, ConditionKind, IndexAccess, POINTS_MAX, Plan, describe_values, sort_note,
+    AccessPath, AccessPlan, ConditionKind, IndexAccess, IndexCondition, POINTS_MAX, describe_values,
+    sort_note,
 };
 use crate::filter::is_nan;
 use crate::index::{Index, IndexId, WildcardFields, put_field, put_hash};
-use crate::key::KeyBuf;
-use crate::path::Path;
-use crate::raw::{OwnedRawValue, tag};
 use crate::sort::SortOrder;
+use crate::values::key::KeyBuf;
+use crate::values::path::Path;
+use crate::values::raw::{OwnedRawValue, tag};
 
 /// Returns the plan over one index with its score, or `None` if it helps neither the filter nor the order.
 pub(super) fn candidate(
     at: IndexId,
     index: &Index,
-    conditions: &[Condition<'_>],
+    conditions: &[IndexCondition<'_>],
     complete: bool,
     sort: &SortOrder,
-) -> Option<(usize, Plan)> {
+) -> Option<(usize, AccessPlan)> {
     let collation = index.collation.as_ref();
-    let fitting: Vec<Condition<'_>>;
+    let fitting: Vec<IndexCondition<'_>>;
     let (conditions, complete) = match conditions.iter().all(|c| c.fits(collation)) {
         true => (conditions, complete),
         // strings have another order in the index
@@ -95,7 +96,7 @@ pub(super) fn candidate(
         ranged: range.is_some(),
         exact,
     };
-    Some((worth, Plan { access: AccessPath::Index(access), sorted, missing_id_order: None, text }))
+    Some((worth, AccessPlan { access: AccessPath::Index(access), sorted, missing_id_order: None, text }))
 }
 
 /// Returns whether the entries between the bounds are those of the documents that match all `conditions`.
@@ -103,7 +104,7 @@ fn is_exact(
     index: &Index,
     equal: usize,
     bounds: Option<&FieldBounds<'_>>,
-    conditions: &[Condition<'_>],
+    conditions: &[IndexCondition<'_>],
 ) -> bool {
     // hashes may be equal by chance, and a document with several entries may be found twice
     if index.hashed.is_some() || index.multikey() {
@@ -136,15 +137,15 @@ fn wildcard_candidate(
     at: IndexId,
     index: &Index,
     wildcard: &WildcardFields,
-    conditions: &[Condition<'_>],
+    conditions: &[IndexCondition<'_>],
     sort: &SortOrder,
-) -> Option<(usize, Plan)> {
+) -> Option<(usize, AccessPlan)> {
     // an object has entries for its fields, but none for itself
-    let has_object = |c: &Condition<'_>| match &c.kind {
+    let has_object = |c: &IndexCondition<'_>| match &c.kind {
         ConditionKind::OneOf(values) => values.iter().any(|v| v.tag == tag::DOCUMENT),
         ConditionKind::Range(_, v) => v.tag == tag::DOCUMENT,
     };
-    let usable = |c: &&Condition<'_>| wildcard.covers(c.path) && !has_object(c);
+    let usable = |c: &&IndexCondition<'_>| wildcard.covers(c.path) && !has_object(c);
     let sorted = sort.is_empty();
     let plan = |worth: usize, mut ranges: Vec<KeyRange>, note: String| {
         ranges.sort_unstable_by(|a, b| a.low.cmp(&b.low));
@@ -158,7 +159,7 @@ fn wildcard_candidate(
             ranged: true,
             exact: false,
         });
-        Some((worth + usize::from(sorted), Plan { access, sorted, missing_id_order: None, text }))
+        Some((worth + usize::from(sorted), AccessPlan { access, sorted, missing_id_order: None, text }))
     };
     let equality = conditions.iter().filter(usable).find_map(|c| match &c.kind {
         ConditionKind::OneOf(values) if values.len() <= POINTS_MAX => Some((c.path, values)),
@@ -181,7 +182,7 @@ fn wildcard_candidate(
 
 /// Returns the values of a condition that the path equals one of them, if there are at most `max`.
 pub(super) fn one_of<'c, 'f>(
-    conditions: &'c [Condition<'f>],
+    conditions: &'c [IndexCondition<'f>],
     path: &Path,
     max: usize,
 ) -> Option<&'c Vec<&'f OwnedRawValue>> {

@@ -6,18 +6,20 @@ use bson::raw::{CString, RawArrayBuf, RawDocument, RawDocumentBuf};
 use bson::{cstr, rawdoc};
 
 use super::geo::intervals;
-use super::{AccessPath, ConditionKind, FieldBounds, IndexAccess, Plan, Purpose, conditions, one_of, plan};
+use super::{
+    AccessPath, AccessPlan, ConditionKind, FieldBounds, IndexAccess, Purpose, conditions, one_of, plan,
+};
 use crate::collection::Collection;
-use crate::display::display;
 use crate::error::Result;
 use crate::filter::{Filter, FilterNode};
 use crate::find::{FindOptions, VisitCounts};
 use crate::geo::GeoIndexKind;
 use crate::index::IndexId;
-use crate::key::rank;
-use crate::raw::{RawValue, tag};
 use crate::spec::IndexSpec;
 use crate::text::TextQuery;
+use crate::values::display::display;
+use crate::values::key::rank;
+use crate::values::raw::{RawValue, tag};
 
 /// A query to explain: as it was received, and what it was parsed to.
 #[derive(Debug, Clone, Copy)]
@@ -58,7 +60,7 @@ impl Collection {
         let query = &ExplainQuery { options, ..*query };
         let purpose = if run { Purpose::Read } else { Purpose::Explain };
         let plan = match query.options.natural.filter(|_| query.options.sort.is_empty()) {
-            Some(direction) => Plan::scan(self, direction),
+            Some(direction) => AccessPlan::scan(self, direction),
             None => plan(self, query.filter, &query.options.sort, purpose),
         };
         let mut explanation = Explanation {
@@ -82,7 +84,7 @@ impl Collection {
         Ok(explanation)
     }
 
-    fn stages(&self, plan: &Plan, query: &ExplainQuery<'_>) -> RawDocumentBuf {
+    fn stages(&self, plan: &AccessPlan, query: &ExplainQuery<'_>) -> RawDocumentBuf {
         if query.counts {
             return self.count_stages(plan, query);
         }
@@ -115,7 +117,7 @@ impl Collection {
         }
     }
 
-    fn count_stages(&self, plan: &Plan, query: &ExplainQuery<'_>) -> RawDocumentBuf {
+    fn count_stages(&self, plan: &AccessPlan, query: &ExplainQuery<'_>) -> RawDocumentBuf {
         if query.filter.is_all() {
             return rawdoc! { "stage": "RECORD_STORE_FAST_COUNT" };
         }

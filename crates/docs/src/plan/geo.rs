@@ -1,14 +1,14 @@
 //! Plans over indexes of geometries.
 
 use super::bounds::KeyRange;
-use super::{AccessPath, IndexAccess, Plan, is_usable, sort_note};
+use super::{AccessPath, AccessPlan, IndexAccess, is_usable, sort_note};
 use crate::collection::Collection;
 use crate::filter::{Filter, FilterNode, ValueTest};
 use crate::geo::{CellRanges, GeoIndex, GeoIndexKind, GeoTest, NearQuery, cell_key};
 use crate::index::{Index, IndexId};
-use crate::key::KeyBuf;
-use crate::path::Path;
 use crate::sort::SortOrder;
+use crate::values::key::KeyBuf;
+use crate::values::path::Path;
 
 /// Worth of a plan, as much as that of an equality with one field.
 const WORTH: usize = 4;
@@ -19,7 +19,7 @@ pub(super) fn geo_candidate(
     index: &Index,
     node: &FilterNode,
     sort: &SortOrder,
-) -> Option<(usize, Plan)> {
+) -> Option<(usize, AccessPlan)> {
     let geo = index.geo.as_deref()?;
     let (path, ranges) = first_condition(node, &mut |path, test| {
         Some((path.clone(), key_ranges(geo.place(path)?, &geo.cells_of(test)?)))
@@ -32,7 +32,7 @@ pub(super) fn geo_candidate(
         sort_note(sorted, sort)
     );
     let access = IndexAccess { index: at, ranges, reverse: false, equal: 0, ranged: true, exact: false };
-    let plan = Plan { access: AccessPath::Index(access), sorted, missing_id_order: None, text };
+    let plan = AccessPlan { access: AccessPath::Index(access), sorted, missing_id_order: None, text };
     Some((WORTH + usize::from(sorted), plan))
 }
 
@@ -64,13 +64,13 @@ pub(crate) fn near_index<'c>(
 }
 
 /// Returns the plan for a filter with `$near`.
-pub(super) fn near_plan(collection: &Collection, filter: &Filter, sort: &SortOrder) -> Option<Plan> {
+pub(super) fn near_plan(collection: &Collection, filter: &Filter, sort: &SortOrder) -> Option<AccessPlan> {
     let (path, near) = filter.near()?;
     let (at, index, _) = near_index(collection, filter)?;
     let sorted = sort.is_by_distance(near);
     let note = if sorted { "" } else { sort_note(sort.is_empty(), sort) };
     let text = format!("index {}: by distance of {path}{note}", index.spec.name);
-    Some(Plan { access: AccessPath::Near(at), sorted, missing_id_order: None, text })
+    Some(AccessPlan { access: AccessPath::Near(at), sorted, missing_id_order: None, text })
 }
 
 /// Returns the ranges of an index in which the geometries within a distance are.

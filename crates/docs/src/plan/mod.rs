@@ -16,14 +16,14 @@ use std::fmt;
 use crate::collation::Collation;
 use crate::collection::Collection;
 use crate::direction::Direction;
-use crate::display::display;
 use crate::filter::{Comparison, Filter, FilterNode, ValueTest};
 use crate::found::FoundOrder;
 use crate::index::{Index, IndexId, implies};
-use crate::key::{Key, has_strings};
-use crate::path::Path;
-use crate::raw::{OwnedRawValue, tag};
 use crate::sort::SortOrder;
+use crate::values::display::display;
+use crate::values::key::{Key, has_strings};
+use crate::values::path::Path;
+use crate::values::raw::{OwnedRawValue, tag};
 use bounds::FieldBounds;
 pub(crate) use bounds::{IndexEntries, KeyRange};
 use candidate::{candidate, one_of};
@@ -41,7 +41,7 @@ const BRANCHES_MAX: usize = 100;
 
 /// The access path for a filter.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Plan {
+pub struct AccessPlan {
     pub(crate) access: AccessPath,
     /// True if documents are returned in the requested order.
     pub(crate) sorted: bool,
@@ -72,7 +72,7 @@ pub(crate) enum AccessPath {
     /// An index of geometries, in the order of distances from the point of the filter's `$near`.
     Near(IndexId),
     /// The documents that one of these plans finds, each once; none of them is a scan.
-    Union(Vec<Plan>),
+    Union(Vec<AccessPlan>),
 }
 
 /// Access by an index.
@@ -89,14 +89,14 @@ pub(crate) struct IndexAccess {
     pub exact: bool,
 }
 
-impl fmt::Display for Plan {
+impl fmt::Display for AccessPlan {
     /// Writes for users the index and the conditions that it answers, or the number of documents to scan.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)
     }
 }
 
-impl Plan {
+impl AccessPlan {
     /// Returns the plan that reads all documents in the order of insertion, or in its reverse.
     pub(crate) fn scan(collection: &Collection, direction: Direction) -> Self {
         let (access, from) = match direction {
@@ -160,7 +160,7 @@ fn order_of(index: &Index) -> Option<SortOrder> {
 
 /// A condition that an index can answer.
 #[derive(Clone)]
-struct Condition<'f> {
+struct IndexCondition<'f> {
     path: &'f Path,
     kind: ConditionKind<'f>,
     strings: Strings<'f>,
@@ -174,7 +174,7 @@ enum Strings<'f> {
     By(&'f Collation),
 }
 
-impl Condition<'_> {
+impl IndexCondition<'_> {
     /// Returns whether an index with this collation has the documents for which the condition holds in a range.
     fn fits(&self, collation: Option<&Collation>) -> bool {
         match self.strings {
@@ -196,14 +196,19 @@ enum ConditionKind<'f> {
     Range(Comparison, &'f OwnedRawValue),
 }
 
-pub(crate) fn plan(collection: &Collection, filter: &Filter, sort: &SortOrder, purpose: Purpose) -> Plan {
+pub(crate) fn plan(
+    collection: &Collection,
+    filter: &Filter,
+    sort: &SortOrder,
+    purpose: Purpose,
+) -> AccessPlan {
     if let Some(plan) = near_plan(collection, filter, sort) {
         return plan;
     }
     let is_heavy = filter.cost().is_heavy();
-    let mut planner = Planner { collection, purpose, is_heavy, missing_id_order: None };
+    let mut planner = FilterPlanner { collection, purpose, is_heavy, missing_id_order: None };
     let best = planner.indexed(&filter.node, sort).or_else(|| planner.union(&filter.node, sort));
-    let mut plan = best.unwrap_or_else(|| Plan {
+    let mut plan = best.unwrap_or_else(|| AccessPlan {
         access: AccessPath::Scan,
         sorted: sort.is_empty(),
         missing_id_order: None,
@@ -216,7 +221,7 @@ pub(crate) fn plan(collection: &Collection, filter: &Filter, sort: &SortOrder, p
     plan
 }
 
-struct Planner<'c> {
+struct FilterPlanner<'c> {
     collection: &'c Collection,
     purpose: Purpose,
     /// True if tests of documents count steps.
@@ -224,9 +229,9 @@ struct Planner<'c> {
     missing_id_order: Option<&'static str>,
 }
 
-impl Planner<'_> {
+impl FilterPlanner<'_> {
     /// Returns the plan for an `$or` each of whose branches has an index.
-    fn union(&mut self, node: &FilterNode, sort: &SortOrder) -> Option<Plan> {
+    fn union(&mut self, node: &FilterNode, sort: &SortOrder) -> Option<AccessPlan> {
         let branches = match node {
             FilterNode::Any(branches) => branches,
             FilterNode::All(nodes) => {
@@ -237,18 +242,18 @@ impl Planner<'_> {
         if branches.is_empty() || branches.len() > BRANCHES_MAX {
             return None;
         }
-        let plans: Vec<Plan> = branches
+        let plans: Vec<AccessPlan> = branches
             .iter()
             .map(|branch| self.indexed(branch, &SortOrder::default()))
             .collect::<Option<_>>()?;
         let texts: Vec<&str> = plans.iter().map(|plan| plan.text.as_str()).collect();
         let text = format!("any of: {}{}", texts.join("; "), sort_note(sort.is_empty(), sort));
         let sorted = sort.is_empty();
-        Some(Plan { access: AccessPath::Union(plans), sorted, missing_id_order: None, text })
+        Some(AccessPlan { access: AccessPath::Union(plans), sorted, missing_id_order: None, text })
     }
 
     /// Returns the plan by `_id` or by the best index, if there is one.
-    fn indexed(&mut self, node: &FilterNode, sort: &SortOrder) -> Option<Plan> {
+    fn indexed(&mut self, node: &FilterNode, sort: &SortOrder) -> Option<AccessPlan> {
         let (conditions, complete) = conditions(node);
         if let Some(plan) = by_id(&conditions, sort) {
             return Some(plan);
@@ -266,7 +271,7 @@ impl Planner<'_> {
                     .or_else(|| candidate(at, index, &conditions, complete, sort))
             });
         // the first of the best, so that the choice depends on nothing but the definitions
-        let best = candidates.fold(None, |best: Option<(usize, Plan)>, c| match best {
+        let best = candidates.fold(None, |best: Option<(usize, AccessPlan)>, c| match best {
             Some(b) if b.0 >= c.0 => Some(b),
             _ => Some(c),
         });
@@ -282,10 +287,10 @@ impl Planner<'_> {
     /// Returns the plan over the index of `_id` in order, which may be missing, with its score.
     fn by_id_order(
         &self,
-        conditions: &[Condition<'_>],
+        conditions: &[IndexCondition<'_>],
         complete: bool,
         sort: &SortOrder,
-    ) -> Option<(usize, Plan)> {
+    ) -> Option<(usize, AccessPlan)> {
         let is_id = |path: &Path| path.as_str() == "_id";
         let serves =
             conditions.iter().any(|c| is_id(c.path)) || sort.fields.first().is_some_and(|f| is_id(&f.0));
@@ -320,7 +325,7 @@ impl Planner<'_> {
 }
 
 /// Returns the conditions of a filter that indexes can answer, and whether there are no others.
-fn conditions(node: &FilterNode) -> (Vec<Condition<'_>>, bool) {
+fn conditions(node: &FilterNode) -> (Vec<IndexCondition<'_>>, bool) {
     let mut found = Vec::new();
     let complete = collect(node, &mut found);
     (found, complete)
@@ -340,7 +345,7 @@ fn sort_note(sorted: bool, sort: &SortOrder) -> &'static str {
 }
 
 /// Collects the conditions of a filter. Returns whether there are no others.
-fn collect<'f>(node: &'f FilterNode, found: &mut Vec<Condition<'f>>) -> bool {
+fn collect<'f>(node: &'f FilterNode, found: &mut Vec<IndexCondition<'f>>) -> bool {
     match node {
         FilterNode::All(nodes) => {
             let mut complete = true;
@@ -356,7 +361,7 @@ fn collect<'f>(node: &'f FilterNode, found: &mut Vec<Condition<'f>>) -> bool {
                 ConditionKind::Range(*op, v)
             };
             let strings = if has_strings(v.as_raw()) { Strings::ByBytes } else { Strings::None };
-            found.push(Condition { path, kind: what, strings });
+            found.push(IndexCondition { path, kind: what, strings });
             true
         }
         FilterNode::Field(path, ValueTest::In(values, patterns))
@@ -364,7 +369,7 @@ fn collect<'f>(node: &'f FilterNode, found: &mut Vec<Condition<'f>>) -> bool {
         {
             let by_bytes = values.iter().any(|value| has_strings(value.as_raw()));
             let strings = if by_bytes { Strings::ByBytes } else { Strings::None };
-            found.push(Condition { path, kind: ConditionKind::OneOf(values.iter().collect()), strings });
+            found.push(IndexCondition { path, kind: ConditionKind::OneOf(values.iter().collect()), strings });
             true
         }
         FilterNode::Field(path, ValueTest::Collated(test))
@@ -375,7 +380,7 @@ fn collect<'f>(node: &'f FilterNode, found: &mut Vec<Condition<'f>>) -> bool {
                 (comparison, [value]) => ConditionKind::Range(comparison, value),
                 _ => return false,
             };
-            found.push(Condition { path, kind, strings: Strings::By(&test.collation) });
+            found.push(IndexCondition { path, kind, strings: Strings::By(&test.collation) });
             true
         }
         _ => false,
@@ -386,7 +391,7 @@ fn is_indexable(v: &OwnedRawValue) -> bool {
     !matches!(v.tag, tag::NULL | tag::UNDEFINED | tag::ARRAY | tag::MIN_KEY | tag::MAX_KEY | tag::REGEX)
 }
 
-fn by_id(conditions: &[Condition<'_>], sort: &SortOrder) -> Option<Plan> {
+fn by_id(conditions: &[IndexCondition<'_>], sort: &SortOrder) -> Option<AccessPlan> {
     let values = conditions.iter().find_map(|c| match &c.kind {
         ConditionKind::OneOf(values) if c.path.as_str() == "_id" && c.is_by_bytes() => Some(values),
         _ => None,
@@ -396,7 +401,7 @@ fn by_id(conditions: &[Condition<'_>], sort: &SortOrder) -> Option<Plan> {
     keys.dedup();
     let sorted = sort.is_empty() || keys.len() <= 1;
     let text = format!("lookup of {} by _id{}", plural(keys.len(), "document"), sort_note(sorted, sort));
-    Some(Plan { access: AccessPath::Ids(keys), sorted, missing_id_order: None, text })
+    Some(AccessPlan { access: AccessPath::Ids(keys), sorted, missing_id_order: None, text })
 }
 
 fn plural(n: usize, what: &str) -> String {

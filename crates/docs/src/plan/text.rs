@@ -1,13 +1,15 @@
 //! Plans over text indexes.
 
 use super::bounds::{KeyRange, successor};
-use super::{AccessPath, Condition, IndexAccess, POINTS_MAX, Plan, conditions, is_usable, one_of, sort_note};
+use super::{
+    AccessPath, AccessPlan, IndexAccess, IndexCondition, POINTS_MAX, conditions, is_usable, one_of, sort_note,
+};
 use crate::collection::Collection;
 use crate::filter::{Filter, FilterNode};
 use crate::index::{Index, IndexId, TextIndex, put_field, with_term};
-use crate::key::KeyBuf;
 use crate::sort::SortOrder;
 use crate::text::TextQuery;
+use crate::values::key::KeyBuf;
 
 /// Worth of a plan over a text index: more than any other, as a search is narrow and costly to test.
 const WORTH: usize = 1000;
@@ -17,9 +19,9 @@ pub(super) fn text_candidate(
     at: IndexId,
     index: &Index,
     node: &FilterNode,
-    found: &[Condition<'_>],
+    found: &[IndexCondition<'_>],
     sort: &SortOrder,
-) -> Option<(usize, Plan)> {
+) -> Option<(usize, AccessPlan)> {
     let text = index.text.as_deref()?;
     let query = top_text(node)?;
     let prefixes = prefixes(text, found)?;
@@ -36,13 +38,13 @@ pub(super) fn text_candidate(
     let terms = query.terms().join(", ");
     let text = format!("index {}: text with one of {terms}{}", index.spec.name, sort_note(sorted, sort));
     let access = IndexAccess { index: at, ranges, reverse: false, equal: 0, ranged: true, exact: false };
-    Some((WORTH, Plan { access: AccessPath::Index(access), sorted, missing_id_order: None, text }))
+    Some((WORTH, AccessPlan { access: AccessPath::Index(access), sorted, missing_id_order: None, text }))
 }
 
 /// Returns the keys of the fields before the text that conditions ask for; `None` if they do not say all of them.
-fn prefixes(text: &TextIndex, found: &[Condition<'_>]) -> Option<Vec<KeyBuf>> {
+fn prefixes(text: &TextIndex, found: &[IndexCondition<'_>]) -> Option<Vec<KeyBuf>> {
     let mut prefixes = vec![KeyBuf::new()];
-    let by_bytes: Vec<Condition<'_>> = found.iter().filter(|c| c.is_by_bytes()).cloned().collect();
+    let by_bytes: Vec<IndexCondition<'_>> = found.iter().filter(|c| c.is_by_bytes()).cloned().collect();
     for (path, direction) in &text.prefix {
         let values = one_of(&by_bytes, path, POINTS_MAX / prefixes.len().max(1))?;
         prefixes = prefixes

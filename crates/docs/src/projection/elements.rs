@@ -150,7 +150,7 @@ fn visit_arrays(document: &mut Document, path: &str, change: &mut dyn FnMut(&mut
 /// Returns the first element of the array at a path that matches.
 fn first_match(source: &[u8], path: &str, filter: &Filter) -> Result<Option<Bson>> {
     let invalid = |e: bson::error::Error| DocsError::new(ErrorCode::InvalidBson, e.to_string());
-    let value = crate::path::get_path(RawDocument::from_bytes(source).map_err(invalid)?, path);
+    let value = crate::values::path::get_path(RawDocument::from_bytes(source).map_err(invalid)?, path);
     let Value::Bson(RawBsonRef::Array(array)) = value else { return Ok(None) };
     for element in array {
         let element = element.map_err(invalid)?;

@@ -2,7 +2,7 @@
 
 use crate::error::{DocsError, ErrorCode, Result};
 use crate::limits::CLAUSES_MAX;
-use crate::raw::{RawValue, close_document, elements, put_element, tag};
+use crate::values::raw::{RawValue, close_document, elements, put_element, tag};
 
 /// Field names on one level; a name without fields below it stands for the whole field.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

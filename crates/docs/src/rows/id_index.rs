@@ -9,8 +9,8 @@ use std::hash::{BuildHasher, Hasher};
 use hashbrown::DefaultHashBuilder;
 
 use super::RowIndex;
-use crate::key::Key;
 use crate::page_tree::PageTree;
+use crate::values::key::Key;
 
 /// Average number of entries of a segment. Before it is split, a segment holds up to twice as many.
 const SEGMENT_LOAD: usize = 256;
@@ -21,7 +21,7 @@ const SLOTS_MIN: usize = 8;
 /// Hash table from `_id` to row. It stores no keys: a lookup asks whether a row has the wanted one.
 #[derive(Debug, Clone)]
 pub(super) struct IdIndex {
-    segments: PageTree<Segment>,
+    segments: PageTree<IdSlots>,
     len: usize,
     hasher: DefaultHashBuilder,
 }
@@ -38,7 +38,7 @@ impl IdIndex {
 
     fn with_hasher(hasher: DefaultHashBuilder) -> Self {
         let mut segments = PageTree::new();
-        segments.push(Segment::with_capacity(0));
+        segments.push(IdSlots::with_capacity(0));
         Self { segments, len: 0, hasher }
     }
 
@@ -86,9 +86,9 @@ impl IdIndex {
     fn split(&mut self) {
         let new = self.segments.len();
         let mask = (new + 1).next_power_of_two() - 1;
-        let mut moved = Segment::with_capacity(SEGMENT_LOAD);
+        let mut moved = IdSlots::with_capacity(SEGMENT_LOAD);
         if let Some(old) = self.segments.get_mut(new & (mask >> 1)) {
-            let mut kept = Segment::with_capacity(SEGMENT_LOAD);
+            let mut kept = IdSlots::with_capacity(SEGMENT_LOAD);
             for slot in old.slots.iter().filter(|slot| !slot.is_empty()) {
                 let goes = slot.hash() as usize & mask == new;
                 if goes { &mut moved } else { &mut kept }.insert(*slot);
@@ -134,12 +134,12 @@ impl Slot {
 
 /// Entries in a power of two of slots, at most three quarters of them used.
 #[derive(Debug, Clone)]
-struct Segment {
+struct IdSlots {
     slots: Box<[Slot]>,
     len: usize,
 }
 
-impl Segment {
+impl IdSlots {
     /// Creates a segment in which `entries` fit without growth.
     fn with_capacity(entries: usize) -> Self {
         let slots = (entries * 4 / 3 + 1).next_power_of_two().max(SLOTS_MIN);
@@ -236,7 +236,7 @@ mod tests {
 
     #[test]
     fn a_segment_of_equal_starts_is_searched_to_its_end() {
-        let mut segment = Segment::with_capacity(0);
+        let mut segment = IdSlots::with_capacity(0);
         // all searches begin in the last slot and continue in the first
         let slots: Vec<Slot> = (0..5).map(|row| Slot::new(u32::MAX - row, row)).collect();
         slots.iter().for_each(|slot| segment.insert(*slot));

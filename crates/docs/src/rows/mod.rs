@@ -3,9 +3,9 @@
 mod id_index;
 
 use crate::DocBytes;
-use crate::key::Key;
 use crate::page_tree::PageTree;
 use crate::sequence::Sequence;
+use crate::values::key::Key;
 use id_index::IdIndex;
 
 /// Index of a document's row in its collection.

@@ -6,8 +6,8 @@ use bson::raw::{RawDocument, RawDocumentBuf};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::DocBytes;
-use crate::display::display;
-use crate::raw::{EMPTY, RawValue, tag};
+use crate::values::display::display;
+use crate::values::raw::{EMPTY, RawValue, tag};
 
 /// A document as it was received, such as the filter of an index. Two are equal if their bytes are.
 #[derive(Clone, PartialEq, Eq)]

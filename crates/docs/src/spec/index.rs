@@ -10,8 +10,8 @@ use crate::filter::Filter;
 use crate::geo::{GeoIndexKind, GeoIndexSpec};
 use crate::index::WildcardFields;
 use crate::limits::INDEX_FIELDS_MAX;
-use crate::raw::{OwnedRawValue, RawValue, close_document, put_element, tag};
 use crate::text::TextIndexSpec;
+use crate::values::raw::{OwnedRawValue, RawValue, close_document, put_element, tag};
 
 /// Definition of an index. The options after `unique` are written only if they are set, so that definitions without them
 /// have the form that they always had.

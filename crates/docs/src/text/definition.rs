@@ -8,9 +8,9 @@ use tidemill_types::budget;
 
 use super::language::Language;
 use super::tokens::{Sensitivity, Tokenizer};
-use crate::display::display;
 use crate::error::{DocsError, ErrorCode, Result};
-use crate::raw::{RawValue, elements, field, tag};
+use crate::values::display::display;
+use crate::values::raw::{RawValue, elements, field, tag};
 
 /// Largest weight of a field, as in MongoDB.
 const WEIGHT_MAX: f64 = 1_000_000_000.0;

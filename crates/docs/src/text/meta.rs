@@ -5,7 +5,7 @@ use std::cell::Cell;
 use bson::raw::RawDocument;
 
 use crate::error::{DocsError, ErrorCode, Result};
-use crate::raw::{elements, tag};
+use crate::values::raw::{elements, tag};
 
 thread_local! {
     static SCORE: Cell<Option<f64>> = const { Cell::new(None) };

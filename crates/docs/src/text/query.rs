@@ -8,10 +8,10 @@ use tidemill_types::budget;
 use super::definition::{TextFields, unsupported};
 use super::language::Language;
 use super::tokens::{Sensitivity, Tokenizer, folded};
-use crate::display::display;
 use crate::error::{DocsError, ErrorCode, Result};
 use crate::limits::CLAUSES_MAX;
-use crate::raw::{RawValue, elements, tag};
+use crate::values::display::display;
+use crate::values::raw::{RawValue, elements, tag};
 
 /// A condition on the words of a document.
 #[derive(Debug)]

@@ -6,16 +6,16 @@ use tidemill_types::{Timestamp, budget};
 use crate::DocBytes;
 use crate::collation::Collation;
 use crate::collection::with_id_first;
-use crate::display::display;
 use crate::error::{DocsError, ErrorCode, Result};
-use crate::limits::{ARRAY_PAD_MAX, Limits};
-use crate::order::compare_by;
-use crate::raw::{
+use crate::limits::{ARRAY_PAD_MAX, StoreLimits};
+use crate::values::display::display;
+use crate::values::order::compare_by;
+use crate::values::raw::{
     EMPTY, OwnedRawValue, RawElement, RawValue, close_document, elements, field, put_element, tag,
 };
 
 use crate::reshape::ReshapeStage;
-use crate::validate::too_large;
+use crate::values::validate::too_large;
 
 use super::tree::{OperatorTree, OperatorTreeChild};
 use super::{Update, UpdateOperator, arith, arrays};
@@ -63,7 +63,7 @@ pub(crate) enum OperatorOutcome {
 }
 
 /// Path from the root to the current value, for messages.
-type ValuePath<'t> = SmallVec<[&'t str; 8]>;
+type PathParts<'t> = SmallVec<[&'t str; 8]>;
 
 impl Update {
     /// Appends the updated document to `out`.
@@ -86,7 +86,7 @@ impl Update {
         out.reserve(doc.len() + 64);
         let collation = self.collation.as_ref();
         let mut walk =
-            UpdateWalk { context: UpdateContext { doc, collation, ..context }, path: ValuePath::new() };
+            UpdateWalk { context: UpdateContext { doc, collation, ..context }, path: PathParts::new() };
         walk.document(&self.root, doc, out)
     }
 }
@@ -107,7 +107,7 @@ fn apply_pipeline(stages: &[ReshapeStage], doc: &[u8], out: &mut Vec<u8>) -> Res
 
 struct UpdateWalk<'t, 'd> {
     context: UpdateContext<'d>,
-    path: ValuePath<'t>,
+    path: PathParts<'t>,
 }
 
 impl<'t> UpdateWalk<'t, '_> {
@@ -185,7 +185,7 @@ impl<'t> UpdateWalk<'t, '_> {
                 put_element(out, hole.to_string().as_bytes(), RawValue::NULL);
             }
             // 100,000 paths with nulls before each would need a terabyte before the whole document is found to be too large
-            let max = Limits::default().document_bytes_max;
+            let max = StoreLimits::default().document_bytes_max;
             if out.len() > 2 * max {
                 return Err(too_large(out.len(), max));
             }
@@ -353,7 +353,7 @@ fn current(now: Timestamp, timestamp: bool) -> OwnedRawValue {
 
 /// Returns the value that a rename moves. Errors: its path leads through an array.
 fn rename_source<'d>(
-    source: &crate::path::Path,
+    source: &crate::values::path::Path,
     doc: &'d [u8],
     context: &UpdateContext<'_>,
 ) -> Result<Option<RawValue<'d>>> {

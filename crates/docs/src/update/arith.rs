@@ -2,10 +2,10 @@
 
 use bson::Decimal128;
 
-use crate::decimal_math;
-use crate::display::display;
 use crate::error::{DocsError, Result};
-use crate::raw::{OwnedRawValue, RawValue, elements, tag};
+use crate::values::decimal_math;
+use crate::values::display::display;
+use crate::values::raw::{OwnedRawValue, RawValue, elements, tag};
 
 use super::UpdateContext;
 
@@ -36,7 +36,7 @@ pub(crate) fn add(
     context: &UpdateContext<'_>,
 ) -> Result<OwnedRawValue> {
     let operation =
-        Operation { integers: i64::checked_add, floats: |a, b| a + b, decimals: decimal_math::add };
+        UpdateArithmetic { integers: i64::checked_add, floats: |a, b| a + b, decimals: decimal_math::add };
     compute("$inc", old, n, path, context, &operation)
 }
 
@@ -46,13 +46,16 @@ pub(crate) fn multiply(
     path: &dyn Fn() -> String,
     context: &UpdateContext<'_>,
 ) -> Result<OwnedRawValue> {
-    let operation =
-        Operation { integers: i64::checked_mul, floats: |a, b| a * b, decimals: decimal_math::multiply };
+    let operation = UpdateArithmetic {
+        integers: i64::checked_mul,
+        floats: |a, b| a * b,
+        decimals: decimal_math::multiply,
+    };
     compute("$mul", old, n, path, context, &operation)
 }
 
 /// An operation on two numbers, by their types.
-struct Operation {
+struct UpdateArithmetic {
     integers: fn(i64, i64) -> Option<i64>,
     floats: fn(f64, f64) -> f64,
     decimals: fn(Decimal128, Decimal128) -> Decimal128,
@@ -64,7 +67,7 @@ fn compute(
     n: RawValue<'_>,
     path: &dyn Fn() -> String,
     context: &UpdateContext<'_>,
-    operation: &Operation,
+    operation: &UpdateArithmetic,
 ) -> Result<OwnedRawValue> {
     match (old.tag, n.tag) {
         (tag::DECIMAL, _) | (tag::INT32 | tag::INT64 | tag::DOUBLE, tag::DECIMAL) => {

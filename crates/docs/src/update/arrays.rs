@@ -6,10 +6,10 @@ use tidemill_types::budget;
 
 use crate::collation::Collation;
 use crate::error::{DocsError, ErrorCode, Result};
-use crate::key::Key;
-use crate::order::{compare_by, equal_by};
-use crate::raw::{OwnedRawValue, RawValue, close_document, elements, put_element, tag};
 use crate::spec::Direction;
+use crate::values::key::Key;
+use crate::values::order::{compare_by, equal_by};
+use crate::values::raw::{OwnedRawValue, RawValue, close_document, elements, put_element, tag};
 
 use super::apply::OperatorOutcome;
 use super::{PullOperator, PushOperator, PushSort, UpdateContext};
@@ -67,7 +67,7 @@ pub(crate) fn push(
     context: &UpdateContext<'_>,
 ) -> Result<OperatorOutcome> {
     let array = match old {
-        None => crate::raw::EMPTY,
+        None => crate::values::raw::EMPTY,
         Some(v) if v.tag == tag::ARRAY => v.bytes,
         Some(v) => {
             return Err(DocsError::bad_value(format!(
@@ -93,7 +93,7 @@ pub(crate) fn push(
         Some(PushSort::Whole(Direction::Descending)) => all.sort_by(|a, b| compare_by(*b, *a, by)),
         // an element that is not a document has none of the fields
         Some(PushSort::Fields(order)) => all.sort_by_cached_key(|v| {
-            order.key(if v.tag == tag::DOCUMENT { v.bytes } else { crate::raw::EMPTY })
+            order.key(if v.tag == tag::DOCUMENT { v.bytes } else { crate::values::raw::EMPTY })
         }),
     }
     if let Some(slice) = push.slice {
@@ -115,7 +115,7 @@ pub(crate) fn add_to_set(
     context: &UpdateContext<'_>,
 ) -> Result<OperatorOutcome> {
     let array = match old {
-        None => crate::raw::EMPTY,
+        None => crate::values::raw::EMPTY,
         Some(v) if v.tag == tag::ARRAY => v.bytes,
         Some(v) => {
             return Err(DocsError::bad_value(format!(

@@ -4,14 +4,14 @@ use bson::raw::{RawBsonRef, RawDocument};
 use tidemill_types::{Timestamp, did_you_mean};
 
 use crate::collation::Collation;
-use crate::display::display;
 use crate::error::{DocsError, ErrorCode, Result};
 use crate::expression::Variables;
 use crate::filter::{Filter, conditions_on_value, is_operators};
-use crate::path::Path;
-use crate::raw::{OwnedRawValue, RawValue, elements, field, tag};
 use crate::reshape::ReshapeStage;
 use crate::sort::{SortOrder, direction};
+use crate::values::display::display;
+use crate::values::path::Path;
+use crate::values::raw::{OwnedRawValue, RawValue, elements, field, tag};
 
 use super::positional::ArrayFilter;
 use super::{PullOperator, PushOperator, PushSort, Update, UpdateOperator, arith};

@@ -8,7 +8,7 @@ use crate::collation::Collation;
 use crate::error::{DocsError, ErrorCode, Result};
 use crate::filter::Filter;
 use crate::limits::CLAUSES_MAX;
-use crate::raw::{RawValue, close_document, elements, field, put_element, tag};
+use crate::values::raw::{RawValue, close_document, elements, field, put_element, tag};
 
 /// The filter of the elements that a name stands for.
 #[derive(Debug, Clone)]

@@ -2,7 +2,7 @@
 
 use crate::error::{DocsError, ErrorCode, Result};
 use crate::limits::CLAUSES_MAX;
-use crate::path::PathSegment;
+use crate::values::path::PathSegment;
 
 use super::UpdateOperator;
 

@@ -2,8 +2,8 @@
 
 use bson::{Bson, Document, RawDocumentBuf, doc};
 use tidemill_docs::{
-    BsonDocument, CollectionSpec, Command, Direction, DocBytes, Filter, FindOptions, IndexSpec, Limits,
-    SortOrder, Store, TextIndexSpec,
+    BsonDocument, CollectionSpec, Direction, DocBytes, DocumentCommand, Filter, FindOptions, IndexSpec,
+    SortOrder, Store, StoreLimits, TextIndexSpec,
 };
 use tidemill_types::Timestamp;
 use tidemill_types::budget::{Budget, Stop};
@@ -16,7 +16,7 @@ fn bytes(doc: &Document) -> DocBytes {
 
 /// A store whose documents each take some steps to change by [`expensive`].
 fn store_of(documents: i32) -> Store {
-    let mut store = Store::new(Limits::default());
+    let mut store = Store::new(StoreLimits::default());
     store.create_collection(&CollectionSpec::new("things")).unwrap();
     let things = store.require("things").unwrap();
     for n in 0..documents {
@@ -29,9 +29,9 @@ fn expensive() -> Document {
     doc! { "$pipeline": [{ "$set": { "a": { "$size": { "$filter": { "input": { "$range": [0, 100] }, "cond": false } } } } }] }
 }
 
-fn command(filter: Document, update: Document) -> Command {
+fn command(filter: Document, update: Document) -> DocumentCommand {
     let (filter, update) = (bytes(&filter), bytes(&update));
-    Command::Update {
+    DocumentCommand::Update {
         collection: "things".into(),
         filter,
         update,
@@ -83,7 +83,8 @@ fn words_and_vertices_take_steps() {
     assert!(steps(&insert) >= 1000);
     let delete = |store: &mut Store| {
         create(store);
-        let delete = Command::Delete { collection: "things".into(), filter: bytes(&doc! {}), multi: false };
+        let delete =
+            DocumentCommand::Delete { collection: "things".into(), filter: bytes(&doc! {}), multi: false };
         store.apply(&delete, NOW).unwrap();
     };
     assert!(steps(&delete) < 10);
@@ -119,7 +120,7 @@ fn words_and_vertices_take_steps() {
 
 #[test]
 fn a_write_ends_at_the_same_step_each_time_and_changes_nothing() {
-    let steps_of = |command: &Command| {
+    let steps_of = |command: &DocumentCommand| {
         let mut store = store_of(50);
         let budget = Budget::unlimited();
         let _entered = budget.enter();
@@ -135,7 +136,7 @@ fn a_write_ends_at_the_same_step_each_time_and_changes_nothing() {
         command(lookbehind.clone(), doc! { "$set": { "a": 1 } }),
         command(many, doc! { "$set": { "a": 1 } }),
         command(doc! {}, doc! { "$pull": { "list": { "$regex": "(?<=y)x" } } }),
-        Command::Delete { collection: "things".into(), filter: bytes(&reduced), multi: true },
+        DocumentCommand::Delete { collection: "things".into(), filter: bytes(&reduced), multi: true },
     ];
     for command in commands {
         let steps = steps_of(&command);
@@ -165,7 +166,7 @@ fn a_write_ends_at_the_same_step_each_time_and_changes_nothing() {
 
 #[test]
 fn a_validator_is_as_good_as_before_after_work_that_had_to_end() {
-    let mut store = Store::new(Limits::default());
+    let mut store = Store::new(StoreLimits::default());
     let mut spec = CollectionSpec::new("things");
     let range = doc! { "$size": { "$range": [0, "$n"] } };
     let validator = doc! { "$expr": { "$gte": [range, 1] } };
@@ -175,7 +176,7 @@ fn a_validator_is_as_good_as_before_after_work_that_had_to_end() {
         let budget = Budget::deterministic(steps, u64::MAX);
         let _entered = budget.enter();
         let docs = docs.iter().map(bytes).collect();
-        store.apply(&Command::Insert { collection: "things".into(), docs, ordered: false }, NOW)
+        store.apply(&DocumentCommand::Insert { collection: "things".into(), docs, ordered: false }, NOW)
     };
     let (large, small) = (doc! { "_id": 1, "n": 100_000 }, doc! { "_id": 2, "n": 1 });
     let refused = insert(&mut store, &[small.clone(), large.clone()], 1000).unwrap_err();

@@ -27,9 +27,9 @@ use std::path::Path;
 use bson::{Bson, Document, RawDocumentBuf, doc};
 use bytes::Bytes;
 use tidemill_docs::{
-    BsonDocument, Collation, CollectionChange, CollectionSpec, Command, CommandOutcome, DocBytes, DocsError,
-    ExplainQuery, Expression, Filter, FindOptions, IndexSpec, Limits, Modification, Projection, SortOrder,
-    Store, Variables,
+    BsonDocument, Collation, CollectionChange, CollectionSpec, CommandOutcome, DocBytes, DocsError,
+    DocumentCommand, ExplainQuery, Expression, Filter, FindOptions, IndexSpec, Modification, Projection,
+    SortOrder, Store, StoreLimits, Variables,
 };
 use tidemill_types::Timestamp;
 
@@ -44,7 +44,7 @@ fn cases() {
     let (mut count, mut failures) = (0, String::new());
     for file in files {
         let text = fs::read_to_string(&file).unwrap();
-        let mut runner = Runner { store: Store::new(Limits::default()) };
+        let mut runner = Runner { store: Store::new(StoreLimits::default()) };
         let mut out = Vec::new();
         for paragraph in text.trim().split("\n\n") {
             let (result, is_case) = runner.paragraph(paragraph);
@@ -93,7 +93,7 @@ impl Runner {
     }
 
     fn start(&mut self, args: &[Bson], docs: &[&str]) {
-        self.store = Store::new(Limits::default());
+        self.store = Store::new(StoreLimits::default());
         let mut spec = CollectionSpec::new("c");
         if let Some(Bson::Document(options)) = args.first() {
             spec.shard_key = options.get_str("shard_key").ok().map(str::to_owned);
@@ -146,7 +146,7 @@ impl Runner {
                     .collection("c")
                     .unwrap()
                     .find(&filter(arg(0), by)?, &FindOptions::default())?;
-                let command = Command::Update {
+                let command = DocumentCommand::Update {
                     collection,
                     filter: bytes(arg(0)),
                     update: bytes(arg(1)),
@@ -164,7 +164,7 @@ impl Runner {
                     .collection("c")
                     .unwrap()
                     .find(&filter(arg(0), by)?, &FindOptions::default())?;
-                let command = Command::Replace {
+                let command = DocumentCommand::Replace {
                     collection,
                     filter: bytes(arg(0)),
                     doc: bytes(arg(1)),
@@ -177,7 +177,7 @@ impl Runner {
             "insert" => {
                 let ordered = args.last() != Some(&Bson::String("unordered".into()));
                 let docs = args.iter().filter(|a| a.as_document().is_some()).map(bytes).collect();
-                self.apply(&Command::Insert { collection, docs, ordered })
+                self.apply(&DocumentCommand::Insert { collection, docs, ordered })
             }
             "modify" => {
                 let o = options(2);
@@ -190,7 +190,7 @@ impl Runner {
                     Bson::Document(_) => Modification::Replace(bytes(arg(1))),
                     _ => Modification::Remove,
                 };
-                let command = Command::FindAndModify {
+                let command = DocumentCommand::FindAndModify {
                     collection,
                     filter: bytes(arg(0)),
                     sort: o.get("sort").map(bytes),
@@ -199,7 +199,7 @@ impl Runner {
                     upsert_id: None,
                 };
                 let command = command.with_collation(given);
-                let outcome = self.store.apply(&Command::from_bytes(&command.to_bytes()?)?, NOW)?;
+                let outcome = self.store.apply(&DocumentCommand::from_bytes(&command.to_bytes()?)?, NOW)?;
                 let shown = |document: Option<DocBytes>| match document {
                     Some(document) => lines(&[document]),
                     None => "-\n".to_owned(),
@@ -233,25 +233,24 @@ impl Runner {
             }
             "delete" => {
                 let multi = options(1).get_bool("multi").unwrap_or(false);
-                let delete = Command::Delete { collection, filter: bytes(arg(0)), multi };
+                let delete = DocumentCommand::Delete { collection, filter: bytes(arg(0)), multi };
                 self.apply(&delete.with_collation(given))
             }
             "index" => {
                 let index: IndexSpec = bson::deserialize_from_bson(arg(0).clone()).unwrap();
-                self.apply(&Command::CreateIndex { collection, index })
+                self.apply(&DocumentCommand::CreateIndex { collection, index })
             }
             "change" => {
                 let change: CollectionChange = bson::deserialize_from_bson(arg(0).clone()).unwrap();
-                self.apply(&Command::Modify { collection, change })
+                self.apply(&DocumentCommand::Modify { collection, change })
             }
-            "expire" => self.apply(&Command::Expire { collection }),
+            "expire" => self.apply(&DocumentCommand::Expire { collection }),
             "unvalidated" => {
-                let insert = Command::Insert { collection, docs: vec![bytes(arg(0))], ordered: true };
+                let insert = DocumentCommand::Insert { collection, docs: vec![bytes(arg(0))], ordered: true };
                 self.apply(&insert.without_validation())
             }
-            "drop_index" => {
-                self.apply(&Command::DropIndex { collection, name: arg(0).as_str().unwrap().to_owned() })
-            }
+            "drop_index" => self
+                .apply(&DocumentCommand::DropIndex { collection, name: arg(0).as_str().unwrap().to_owned() }),
             "explain" => {
                 let sort = SortOrder::parse_query(&RawDocumentBuf::try_from(&options(1)).unwrap())?;
                 let sort = sort.with_collation(by.cloned());
@@ -282,8 +281,8 @@ impl Runner {
     }
 
     /// Applies a command after encoding and decoding it.
-    fn apply(&mut self, command: &Command) -> Result<String, DocsError> {
-        let command = Command::from_bytes(&command.to_bytes()?)?;
+    fn apply(&mut self, command: &DocumentCommand) -> Result<String, DocsError> {
+        let command = DocumentCommand::from_bytes(&command.to_bytes()?)?;
         let outcome = self.store.apply(&command, NOW)?;
         Ok(show_outcome(&outcome))
     }

@@ -4,8 +4,8 @@ use std::io::{self, Read, Write};
 
 use bson::{doc, rawdoc};
 use tidemill_docs::{
-    BsonDocument, CollectionSpec, Command, Direction, DocBytes, Filter, FindOptions, GeoIndexKind,
-    GeoIndexSpec, IndexSpec, Limits, Sequence, Store, TextIndexSpec,
+    BsonDocument, CollectionSpec, Direction, DocBytes, DocumentCommand, Filter, FindOptions, GeoIndexKind,
+    GeoIndexSpec, IndexSpec, Sequence, Store, StoreLimits, TextIndexSpec,
 };
 use tidemill_types::{ErrorKind, Timestamp, Value};
 
@@ -14,7 +14,7 @@ fn bytes(doc: bson::Document) -> DocBytes {
 }
 
 fn sample() -> Store {
-    let mut store = Store::new(Limits::default());
+    let mut store = Store::new(StoreLimits::default());
     let mut spec = CollectionSpec::new("flights");
     spec.shard_key = Some("gate".into());
     spec.indexes.push(IndexSpec::ascending("tags"));
@@ -41,7 +41,7 @@ fn written(store: &Store) -> Vec<u8> {
 fn a_loaded_store_is_the_saved_one() {
     let store = sample();
     let saved = written(&store);
-    let loaded = Store::read_from(&mut saved.as_slice(), Limits::default()).unwrap();
+    let loaded = Store::read_from(&mut saved.as_slice(), StoreLimits::default()).unwrap();
     assert_eq!(loaded.collection_names().collect::<Vec<_>>(), ["empty", "flights"]);
     assert_eq!(loaded.bytes(), store.bytes());
     let (old, new) = (store.collection("flights").unwrap(), loaded.collection("flights").unwrap());
@@ -64,14 +64,14 @@ fn a_snapshot_is_of_its_moment_and_what_follows_is_left_alone() {
     snapshot.write_to(&mut out).unwrap();
     out.extend_from_slice(b"rest");
     let mut input = out.as_slice();
-    let loaded = Store::read_from(&mut input, Limits::default()).unwrap();
+    let loaded = Store::read_from(&mut input, StoreLimits::default()).unwrap();
     assert_eq!(input, b"rest");
     assert!(loaded.collection("flights").unwrap().get(&Value::Int(0)).is_some());
 }
 
 #[test]
 fn damage_is_found_with_its_place() {
-    let mut store = Store::new(Limits::default());
+    let mut store = Store::new(StoreLimits::default());
     store.create_collection(&CollectionSpec::new("c")).unwrap();
     store.collection_mut("c").unwrap().insert(bytes(doc! { "_id": 1, "a": "text" })).unwrap();
     let saved = written(&store);
@@ -79,21 +79,21 @@ fn damage_is_found_with_its_place() {
         for bit in 0..8 {
             let mut damaged = saved.clone();
             damaged[at] ^= 1 << bit;
-            let e = Store::read_from(&mut damaged.as_slice(), Limits::default()).unwrap_err();
+            let e = Store::read_from(&mut damaged.as_slice(), StoreLimits::default()).unwrap_err();
             assert_eq!(e.kind(), ErrorKind::Corrupt, "byte {at} bit {bit}: {e}");
             assert!(e.message().contains("byte "), "{e}");
         }
-        let e = Store::read_from(&mut &saved[..at], Limits::default()).unwrap_err();
+        let e = Store::read_from(&mut &saved[..at], StoreLimits::default()).unwrap_err();
         assert_eq!(e.kind(), ErrorKind::Corrupt, "cut at {at}: {e}");
     }
-    let e = Store::read_from(&mut b"TMDOCS\0\x07".as_slice(), Limits::default()).unwrap_err();
+    let e = Store::read_from(&mut b"TMDOCS\0\x07".as_slice(), StoreLimits::default()).unwrap_err();
     assert!(e.message().contains("format version 7, expected 2"), "{e}");
 }
 
 #[test]
 fn limits_hold_while_loading() {
     let saved = written(&sample());
-    let limits = Limits { store_bytes_max: 10_000, ..Limits::default() };
+    let limits = StoreLimits { store_bytes_max: 10_000, ..StoreLimits::default() };
     let e = Store::read_from(&mut saved.as_slice(), limits).unwrap_err();
     assert_eq!(e.kind(), ErrorKind::LimitReached, "{e}");
 }
@@ -124,7 +124,7 @@ impl Write for Failing {
 
 #[test]
 fn failing_disks_are_told() {
-    let e = Store::read_from(&mut Failing(0), Limits::default()).unwrap_err();
+    let e = Store::read_from(&mut Failing(0), StoreLimits::default()).unwrap_err();
     assert_eq!(e.kind(), ErrorKind::Unavailable, "{e}");
     for room in [0, 5, 8, 12, 100, 70_000] {
         let e = sample().snapshot().write_to(&mut Failing(room)).unwrap_err();
@@ -137,7 +137,7 @@ fn failing_disks_are_told() {
 fn the_first_version_can_be_read() {
     // written by format version 1: collection `c` with an index, documents {_id: 1, a: "x"} and {_id: 2}
     let file = include_bytes!("../fixtures/checkpoint-1.bin");
-    let store = Store::read_from(&mut file.as_slice(), Limits::default()).unwrap();
+    let store = Store::read_from(&mut file.as_slice(), StoreLimits::default()).unwrap();
     let c = store.collection("c").unwrap();
     assert_eq!(c.spec().indexes[0].name, "a_1");
     assert_eq!(c.documents(), [bytes(doc! { "_id": 1, "a": "x" }), bytes(doc! { "_id": 2 })]);
@@ -149,7 +149,7 @@ fn the_first_version_can_be_read() {
 
 #[test]
 fn the_order_of_insertion_is_kept() {
-    let mut store = Store::new(Limits::default());
+    let mut store = Store::new(StoreLimits::default());
     store.create_collection(&CollectionSpec::new("c")).unwrap();
     let id = |n: i32| format!("{:x}", n.wrapping_mul(-1_640_531_527));
     for n in 0..5000 {
@@ -161,7 +161,7 @@ fn the_order_of_insertion_is_kept() {
         store.collection_mut("c").unwrap().delete_by_id(&Value::Str(id(n).into())).unwrap();
     }
     let saved = written(&store);
-    let mut loaded = Store::read_from(&mut saved.as_slice(), Limits::default()).unwrap();
+    let mut loaded = Store::read_from(&mut saved.as_slice(), StoreLimits::default()).unwrap();
     let sequences = |store: &Store| {
         let c = store.collection("c").unwrap();
         (0..5000).map(|n| c.sequence(&Value::Str(id(n).into()))).collect::<Vec<_>>()
@@ -184,7 +184,7 @@ fn the_order_of_insertion_is_kept() {
 
 #[test]
 fn every_option_of_an_index_is_kept() {
-    let mut store = Store::new(Limits::default());
+    let mut store = Store::new(StoreLimits::default());
     store.create_collection(&CollectionSpec::new("c")).unwrap();
     let index = |name: &str, path: &str| IndexSpec { name: name.into(), ..IndexSpec::ascending(path) };
     let document = |filter: bson::RawDocumentBuf| Some(BsonDocument::new(&filter));
@@ -216,15 +216,15 @@ fn every_option_of_an_index_is_kept() {
             ..index("text", "a")
         },
     ] {
-        let command = Command::CreateIndex { collection: "c".into(), index: spec };
-        assert_eq!(Command::from_bytes(&command.to_bytes().unwrap()).unwrap(), command);
+        let command = DocumentCommand::CreateIndex { collection: "c".into(), index: spec };
+        assert_eq!(DocumentCommand::from_bytes(&command.to_bytes().unwrap()).unwrap(), command);
         store.apply(&command, Timestamp(0)).unwrap();
     }
     let c = store.collection_mut("c").unwrap();
     for (id, a) in [(1, 3), (2, 7)] {
         c.insert(bytes(doc! { "_id": id, "a": a, "b": "x", "p": [1, 2] })).unwrap();
     }
-    let loaded = Store::read_from(&mut written(&store).as_slice(), Limits::default()).unwrap();
+    let loaded = Store::read_from(&mut written(&store).as_slice(), StoreLimits::default()).unwrap();
     assert_eq!(loaded.collection("c").unwrap().spec(), store.collection("c").unwrap().spec());
     assert_eq!(loaded.bytes(), store.bytes());
 }

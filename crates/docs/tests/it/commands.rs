@@ -4,8 +4,8 @@ use bson::oid::ObjectId;
 use bson::{doc, rawdoc};
 use bytes::Bytes;
 use tidemill_docs::{
-    BsonDocument, CappedSize, CollectionChange, CollectionOptions, CollectionSpec, Command, DocBytes,
-    IndexChange, IndexSpec, Limits, Modification, Sequence, Store, ValidationAction, ValidationLevel,
+    BsonDocument, CappedSize, CollectionChange, CollectionOptions, CollectionSpec, DocBytes, DocumentCommand,
+    IndexChange, IndexSpec, Modification, Sequence, Store, StoreLimits, ValidationAction, ValidationLevel,
     ViewSpec,
 };
 use tidemill_types::{ErrorKind, Timestamp};
@@ -19,21 +19,21 @@ fn deep(levels: usize) -> bson::Bson {
     (0..levels).fold(bson::Bson::Int32(1), |inner, _| doc! { "d": inner }.into())
 }
 
-fn all() -> Vec<Command> {
+fn all() -> Vec<DocumentCommand> {
     let collection = "flights".to_owned();
     let mut spec = CollectionSpec::new("flights");
     spec.shard_key = Some("gate".into());
     spec.replicated = true;
     spec.indexes.push(IndexSpec { unique: true, ..IndexSpec::ascending("a.b") });
     vec![
-        Command::CreateCollection(spec),
-        Command::Insert {
+        DocumentCommand::CreateCollection(spec),
+        DocumentCommand::Insert {
             collection: collection.clone(),
             docs: vec![bytes(doc! { "_id": 1 }), bytes(doc! { "_id": 2 })],
             ordered: false,
         },
-        Command::Insert { collection: collection.clone(), docs: vec![], ordered: true },
-        Command::Update {
+        DocumentCommand::Insert { collection: collection.clone(), docs: vec![], ordered: true },
+        DocumentCommand::Update {
             collection: collection.clone(),
             filter: bytes(doc! { "_id": 1 }),
             update: bytes(doc! { "$set": { "a": 1 } }),
@@ -41,14 +41,14 @@ fn all() -> Vec<Command> {
             upsert: true,
             upsert_id: Some(ObjectId::from_bytes([7; 12])),
         },
-        Command::Replace {
+        DocumentCommand::Replace {
             collection: collection.clone(),
             filter: bytes(doc! {}),
             doc: bytes(doc! { "x": 1 }),
             upsert: false,
             upsert_id: None,
         },
-        Command::FindAndModify {
+        DocumentCommand::FindAndModify {
             collection: collection.clone(),
             filter: bytes(doc! { "x": 1 }),
             sort: Some(bytes(doc! { "x": -1 })),
@@ -56,7 +56,7 @@ fn all() -> Vec<Command> {
             upsert: true,
             upsert_id: Some(ObjectId::from_bytes([8; 12])),
         },
-        Command::FindAndModify {
+        DocumentCommand::FindAndModify {
             collection: collection.clone(),
             filter: bytes(doc! { "x": 9 }),
             sort: None,
@@ -64,7 +64,7 @@ fn all() -> Vec<Command> {
             upsert: false,
             upsert_id: None,
         },
-        Command::FindAndModify {
+        DocumentCommand::FindAndModify {
             collection: collection.clone(),
             filter: bytes(doc! {}),
             sort: None,
@@ -72,10 +72,10 @@ fn all() -> Vec<Command> {
             upsert: false,
             upsert_id: None,
         },
-        Command::Delete { collection: collection.clone(), filter: bytes(doc! {}), multi: false },
-        Command::CreateIndex { collection: collection.clone(), index: IndexSpec::ascending("x") },
-        Command::DropIndex { collection: collection.clone(), name: "x_1".into() },
-        Command::Modify {
+        DocumentCommand::Delete { collection: collection.clone(), filter: bytes(doc! {}), multi: false },
+        DocumentCommand::CreateIndex { collection: collection.clone(), index: IndexSpec::ascending("x") },
+        DocumentCommand::DropIndex { collection: collection.clone(), name: "x_1".into() },
+        DocumentCommand::Modify {
             collection: collection.clone(),
             change: CollectionChange {
                 validator: Some(BsonDocument::new(&rawdoc! { "n": { "$gt": 1 } })),
@@ -93,21 +93,21 @@ fn all() -> Vec<Command> {
                 put_in_order: true,
             },
         },
-        Command::Expire { collection: collection.clone() },
-        Command::Insert {
+        DocumentCommand::Expire { collection: collection.clone() },
+        DocumentCommand::Insert {
             collection: collection.clone(),
             docs: vec![bytes(doc! { "_id": 5, "deep": deep(90) })],
             ordered: true,
         }
         .without_validation(),
-        Command::Insert {
+        DocumentCommand::Insert {
             collection: collection.clone(),
             docs: vec![bytes(doc! { "_id": 6 }), bytes(doc! { "_id": 7 })],
             ordered: false,
         }
         .with_sequences(vec![Sequence::new(Timestamp(7_000_000), 4), Sequence::new(Timestamp(7_000_000), 90)])
         .without_validation(),
-        Command::Update {
+        DocumentCommand::Update {
             collection: collection.clone(),
             filter: bytes(doc! { "x": "A" }),
             update: bytes(doc! { "$addToSet": { "l": "b" } }),
@@ -116,10 +116,14 @@ fn all() -> Vec<Command> {
             upsert_id: None,
         }
         .with_collation(Some(BsonDocument::new(&rawdoc! { "locale": "sv", "strength": 2 }))),
-        Command::Delete { collection: collection.clone(), filter: bytes(doc! { "x": "A" }), multi: true }
-            .without_validation()
-            .with_collation(Some(BsonDocument::new(&rawdoc! { "locale": "simple" }))),
-        Command::Update {
+        DocumentCommand::Delete {
+            collection: collection.clone(),
+            filter: bytes(doc! { "x": "A" }),
+            multi: true,
+        }
+        .without_validation()
+        .with_collation(Some(BsonDocument::new(&rawdoc! { "locale": "simple" }))),
+        DocumentCommand::Update {
             collection: collection.clone(),
             filter: bytes(doc! {}),
             update: bytes(doc! { "$set": { "y": 1 } }),
@@ -129,8 +133,8 @@ fn all() -> Vec<Command> {
         }
         .without_validation()
         .with_first(1),
-        Command::Rename { collection, to: "arrivals".into(), drop_target: true },
-        Command::CreateCollection(CollectionSpec {
+        DocumentCommand::Rename { collection, to: "arrivals".into(), drop_target: true },
+        DocumentCommand::CreateCollection(CollectionSpec {
             options: CollectionOptions {
                 view: Some(ViewSpec {
                     on: "arrivals".into(),
@@ -141,9 +145,9 @@ fn all() -> Vec<Command> {
             uuid: Some(bson::Uuid::from_bytes([9; 16])),
             ..CollectionSpec::new("view")
         }),
-        Command::Drop { collection: "view".into() },
-        Command::EndDatabase { prefix: "shop/".into() },
-        Command::Drop { collection: "arrivals".into() },
+        DocumentCommand::Drop { collection: "view".into() },
+        DocumentCommand::EndDatabase { prefix: "shop/".into() },
+        DocumentCommand::Drop { collection: "arrivals".into() },
     ]
 }
 
@@ -151,16 +155,16 @@ fn all() -> Vec<Command> {
 fn commands_survive_the_log() {
     for command in all() {
         let bytes = command.to_bytes().unwrap();
-        assert_eq!(Command::from_bytes(&bytes).unwrap(), command);
+        assert_eq!(DocumentCommand::from_bytes(&bytes).unwrap(), command);
         for end in 0..bytes.len() {
-            assert!(Command::from_bytes(&bytes.slice(..end)).is_err());
+            assert!(DocumentCommand::from_bytes(&bytes.slice(..end)).is_err());
         }
     }
 }
 
 #[test]
 fn all_commands_apply_in_turn() {
-    let mut store = Store::new(Limits::default());
+    let mut store = Store::new(StoreLimits::default());
     for command in all() {
         store.apply(&command, Timestamp(0)).unwrap_or_else(|e| panic!("{command:?}: {e}"));
     }
@@ -179,19 +183,22 @@ fn what_is_no_command_is_refused_with_the_field() {
         (rawdoc! { "op": "insert", "c": "x", "ordered": true, "docs": [1] }, "expected documents, found int"),
         (rawdoc! { "op": "create_index", "c": "x", "index": { "name": "i" } }, "field `index`"),
     ] {
-        let e = Command::from_bytes(&raw(command)).unwrap_err();
+        let e = DocumentCommand::from_bytes(&raw(command)).unwrap_err();
         assert!(e.message().contains(expected), "{e}");
     }
-    let torn =
-        Command::Delete { collection: "c".into(), filter: Bytes::from_static(b"\x09\0\0\0"), multi: true };
+    let torn = DocumentCommand::Delete {
+        collection: "c".into(),
+        filter: Bytes::from_static(b"\x09\0\0\0"),
+        multi: true,
+    };
     assert!(torn.to_bytes().is_err());
 }
 
 #[test]
 fn unknown_collections_are_named_with_what_was_meant() {
-    let mut store = Store::new(Limits::default());
+    let mut store = Store::new(StoreLimits::default());
     store.create_collection(&CollectionSpec::new("flights")).unwrap();
-    let command = Command::Drop { collection: "flight".into() };
+    let command = DocumentCommand::Drop { collection: "flight".into() };
     let e = store.apply(&command, Timestamp(0)).unwrap_err();
     assert_eq!(
         (e.kind(), e.message()),
@@ -210,7 +217,7 @@ fn unknown_collections_are_named_with_what_was_meant() {
 
 #[test]
 fn a_renamed_collection_keeps_documents_indexes_and_identity() {
-    let mut store = Store::new(Limits::default());
+    let mut store = Store::new(StoreLimits::default());
     let old = CollectionSpec {
         indexes: vec![IndexSpec::ascending("a")],
         uuid: Some(bson::Uuid::from_bytes([1; 16])),
@@ -222,7 +229,7 @@ fn a_renamed_collection_keeps_documents_indexes_and_identity() {
     }
     let before = store.bytes();
     let mut rename = |to: &str, drop_target| {
-        let command = Command::Rename { collection: "old".into(), to: to.into(), drop_target };
+        let command = DocumentCommand::Rename { collection: "old".into(), to: to.into(), drop_target };
         store.apply(&command, Timestamp(0)).map_err(|e| e.code())
     };
     assert_eq!(rename("taken", false), Err(48));

@@ -1,7 +1,7 @@
 //! Tests of declaring collections again when they have documents.
 
 use bson::doc;
-use tidemill_docs::{CollectionSpec, Direction, DocBytes, ErrorCode, IndexSpec, Limits, Store};
+use tidemill_docs::{CollectionSpec, Direction, DocBytes, ErrorCode, IndexSpec, Store, StoreLimits};
 
 fn bytes(doc: bson::Document) -> DocBytes {
     bson::serialize_to_vec(&doc).unwrap().into()
@@ -21,7 +21,7 @@ fn declared(indexes: &[IndexSpec]) -> CollectionSpec {
 }
 
 fn filled() -> Store {
-    let mut store = Store::new(Limits::default());
+    let mut store = Store::new(StoreLimits::default());
     store.declare_collection(&declared(&[index(&["site"], false)])).unwrap();
     let collection = store.collection_mut("M").unwrap();
     for (id, site, line) in [("a", "N", 1), ("b", "N", 2), ("c", "S", 1)] {
@@ -37,7 +37,7 @@ fn indexes_follow_the_declaration() {
     store.declare_collection(&declared(&wanted)).unwrap();
     assert_eq!(store.collection("M").unwrap().spec(), &declared(&wanted));
     // bytes charged for the old index are released, those of the new ones are charged
-    let mut fresh = Store::new(Limits::default());
+    let mut fresh = Store::new(StoreLimits::default());
     fresh.create_collection(&declared(&wanted)).unwrap();
     for doc in store.collection("M").unwrap().documents() {
         fresh.collection_mut("M").unwrap().insert(doc).unwrap();
@@ -77,7 +77,7 @@ fn documents_stay_where_they_are() {
         let refused = store.declare_collection(&spec).unwrap_err();
         assert_eq!(refused.error_code(), ErrorCode::NamespaceExists);
         assert!(refused.to_string().contains("3 documents that are spread by `_id`"), "{refused}");
-        let mut empty = Store::new(Limits::default());
+        let mut empty = Store::new(StoreLimits::default());
         empty.declare_collection(&declared(&[])).unwrap();
         empty.declare_collection(&spec).unwrap();
         assert_eq!(empty.collection("M").unwrap().spec(), &spec);

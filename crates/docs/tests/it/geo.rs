@@ -5,8 +5,8 @@ use bson::{Bson, Document, RawDocumentBuf, bson, doc};
 use proptest::prelude::*;
 use proptest::sample::select;
 use tidemill_docs::{
-    CollectionSpec, Command, Direction, DocBytes, Filter, FindOptions, GeoIndexKind, GeoIndexSpec, IndexSpec,
-    Limits, SortOrder, Store,
+    CollectionSpec, Direction, DocBytes, DocumentCommand, Filter, FindOptions, GeoIndexKind, GeoIndexSpec,
+    IndexSpec, SortOrder, Store, StoreLimits,
 };
 use tidemill_types::Timestamp;
 
@@ -35,7 +35,7 @@ fn index(kind: GeoIndexKind) -> IndexSpec {
 }
 
 fn store(docs: &[Document], index: Option<IndexSpec>) -> Store {
-    let mut store = Store::new(Limits::default());
+    let mut store = Store::new(StoreLimits::default());
     store.create_collection(&CollectionSpec::new("c")).unwrap();
     let c = store.collection_mut("c").unwrap();
     // before and after the first half, so that entries come in both ways
@@ -141,7 +141,7 @@ fn sorted(mut ids: Vec<i32>) -> Vec<i32> {
 fn round_trip(store: &Store) -> Store {
     let mut file = Vec::new();
     store.snapshot().write_to(&mut file).unwrap();
-    Store::read_from(&mut file.as_slice(), Limits::default()).unwrap()
+    Store::read_from(&mut file.as_slice(), StoreLimits::default()).unwrap()
 }
 
 proptest! {
@@ -156,8 +156,8 @@ proptest! {
             prop_assert_eq!(sorted(found(&indexed, &filter, None)), sorted(found(&plain, &filter, None)), "{} by {}", condition, by);
             // one goes, one moves
             let commands = [
-                Command::Delete { collection: "c".into(), filter: bytes(&doc! { "_id": step as i32 * 3 }), multi: false },
-                Command::Update {
+                DocumentCommand::Delete { collection: "c".into(), filter: bytes(&doc! { "_id": step as i32 * 3 }), multi: false },
+                DocumentCommand::Update {
                     collection: "c".into(),
                     filter: bytes(&doc! { "_id": step as i32 * 3 + 1 }),
                     update: bytes(&doc! { "$set": { "p": moved.clone() } }),

@@ -5,8 +5,8 @@ use bson::raw::RawDocument;
 use bson::{Bson, RawDocumentBuf, doc, rawdoc};
 use proptest::prelude::*;
 use tidemill_docs::{
-    BsonDocument, Collection, CollectionSpec, Command, DocBytes, Filter, FindOptions, IndexBounds, Limits,
-    Modification, SortOrder, Store, StoreSnapshot,
+    BsonDocument, Collection, CollectionSpec, DocBytes, DocumentCommand, Filter, FindOptions, IndexBounds,
+    Modification, SortOrder, Store, StoreLimits, StoreSnapshot,
 };
 use tidemill_types::Timestamp;
 
@@ -36,16 +36,16 @@ fn store() -> Store {
 }
 
 fn store_by(collation: Option<BsonDocument>) -> Store {
-    let mut store = Store::new(Limits::default());
+    let mut store = Store::new(StoreLimits::default());
     let mut spec = CollectionSpec::new("c");
     spec.options.collation = collation;
     store.create_collection(&spec).unwrap();
     let docs = (0..DOCS).map(|n| bytes(&doc! { "_id": id(n), "a": n % 7 })).collect();
-    apply(&mut store, &Command::Insert { collection: "c".into(), docs, ordered: false });
+    apply(&mut store, &DocumentCommand::Insert { collection: "c".into(), docs, ordered: false });
     store
 }
 
-fn apply(store: &mut Store, command: &Command) {
+fn apply(store: &mut Store, command: &DocumentCommand) {
     store.apply(command, Timestamp(0)).unwrap();
 }
 
@@ -83,15 +83,15 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-fn command(step: &Step) -> Option<Command> {
+fn command(step: &Step) -> Option<DocumentCommand> {
     let (collection, filter) = ("c".to_owned(), |filter: RawDocumentBuf| filter.into_bytes().into());
-    let delete = |filter, multi| Command::Delete { collection: "c".into(), filter, multi };
+    let delete = |filter, multi| DocumentCommand::Delete { collection: "c".into(), filter, multi };
     Some(match step {
         Step::Insert(n) => {
             let docs = vec![bytes(&doc! { "_id": id(*n), "a": 3 })];
-            Command::Insert { collection, docs, ordered: true }
+            DocumentCommand::Insert { collection, docs, ordered: true }
         }
-        Step::Replace(n, a) => Command::Replace {
+        Step::Replace(n, a) => DocumentCommand::Replace {
             collection,
             filter: bytes(&doc! { "_id": id(*n) }),
             doc: bytes(&doc! { "a": *a, "replaced": true }),
@@ -101,7 +101,7 @@ fn command(step: &Step) -> Option<Command> {
         Step::Delete(n) => delete(bytes(&doc! { "_id": id(*n) }), false),
         Step::DeleteRange(from, to) => delete(filter(rawdoc! { "_id": { "$gte": *from, "$lt": *to } }), true),
         Step::DeleteFirst(from) => delete(filter(rawdoc! { "_id": { "$gt": *from } }), false),
-        Step::TakeFirst(a) => Command::FindAndModify {
+        Step::TakeFirst(a) => DocumentCommand::FindAndModify {
             collection,
             filter: filter(rawdoc! { "a": *a }),
             sort: Some(filter(rawdoc! { "_id": -1 })),
@@ -109,7 +109,7 @@ fn command(step: &Step) -> Option<Command> {
             upsert: false,
             upsert_id: None,
         },
-        Step::SetRange(from, a) => Command::Update {
+        Step::SetRange(from, a) => DocumentCommand::Update {
             collection,
             filter: filter(rawdoc! { "_id": { "$lte": *from } }),
             update: filter(rawdoc! { "$set": { "a": *a } }),
@@ -207,7 +207,7 @@ proptest! {
         }
         if compacts {
             // most rows become empty, so that the rest moves to others
-            let most = Command::Delete { collection: "c".into(), filter: bytes(&doc! { "a": { "$ne": 2 } }), multi: true };
+            let most = DocumentCommand::Delete { collection: "c".into(), filter: bytes(&doc! { "a": { "$ne": 2 } }), multi: true };
             apply(&mut read, &most);
             apply(&mut unread, &most);
         }
@@ -275,8 +275,8 @@ fn a_transaction_has_its_own_order() {
 #[test]
 fn documents_take_the_memory_of_the_order() {
     let docs = |n: i32| vec![bytes(&doc! { "_id": n, "text": "x".repeat(200) })];
-    let insert = |n: i32| Command::Insert { collection: "c".into(), docs: docs(n), ordered: true };
-    let limits = || Limits { store_bytes_max: 200_000, ..Limits::default() };
+    let insert = |n: i32| DocumentCommand::Insert { collection: "c".into(), docs: docs(n), ordered: true };
+    let limits = || StoreLimits { store_bytes_max: 200_000, ..StoreLimits::default() };
     let (mut read_store, mut unread) = (Store::new(limits()), Store::new(limits()));
     for store in [&mut read_store, &mut unread] {
         store.create_collection(&CollectionSpec::new("c")).unwrap();
@@ -301,7 +301,7 @@ fn documents_take_the_memory_of_the_order() {
     // and it comes back when documents go
     apply(
         &mut read_store,
-        &Command::Delete {
+        &DocumentCommand::Delete {
             collection: "c".into(),
             filter: bytes(&doc! { "_id": { "$gt": 100 } }),
             multi: true,

@@ -3,7 +3,9 @@
 use bson::oid::ObjectId;
 use bson::{Document, doc};
 use bytes::Bytes;
-use tidemill_docs::{CollectionSpec, Command, CommandOutcome, DocBytes, Limits, Modification, Store};
+use tidemill_docs::{
+    CollectionSpec, CommandOutcome, DocBytes, DocumentCommand, Modification, Store, StoreLimits,
+};
 use tidemill_types::Timestamp;
 
 fn bytes(doc: Document) -> DocBytes {
@@ -11,18 +13,18 @@ fn bytes(doc: Document) -> DocBytes {
 }
 
 fn store() -> Store {
-    let mut store = Store::new(Limits::default());
+    let mut store = Store::new(StoreLimits::default());
     store.set_entity_keys([("Device", "id")]);
     store.create_collection(&CollectionSpec::new("Device")).unwrap();
     store
 }
 
-fn insert(doc: Document) -> Command {
-    Command::Insert { collection: "Device".into(), docs: vec![bytes(doc)], ordered: true }
+fn insert(doc: Document) -> DocumentCommand {
+    DocumentCommand::Insert { collection: "Device".into(), docs: vec![bytes(doc)], ordered: true }
 }
 
-fn update(filter: Document, update: Document) -> Command {
-    Command::Update {
+fn update(filter: Document, update: Document) -> DocumentCommand {
+    DocumentCommand::Update {
         collection: "Device".into(),
         filter: bytes(filter),
         update: bytes(update),
@@ -32,8 +34,8 @@ fn update(filter: Document, update: Document) -> Command {
     }
 }
 
-fn replace(filter: Document, doc: Document) -> Command {
-    Command::Replace {
+fn replace(filter: Document, doc: Document) -> DocumentCommand {
+    DocumentCommand::Replace {
         collection: "Device".into(),
         filter: bytes(filter),
         doc: bytes(doc),
@@ -42,8 +44,8 @@ fn replace(filter: Document, doc: Document) -> Command {
     }
 }
 
-fn modify(filter: Document, change: Modification) -> Command {
-    Command::FindAndModify {
+fn modify(filter: Document, change: Modification) -> DocumentCommand {
+    DocumentCommand::FindAndModify {
         collection: "Device".into(),
         filter: bytes(filter),
         sort: None,
@@ -54,8 +56,8 @@ fn modify(filter: Document, change: Modification) -> Command {
 }
 
 /// Applies a command as the log has it.
-fn apply(store: &mut Store, command: &Command) -> CommandOutcome {
-    let logged = Command::from_bytes(&command.to_bytes().unwrap()).unwrap();
+fn apply(store: &mut Store, command: &DocumentCommand) -> CommandOutcome {
+    let logged = DocumentCommand::from_bytes(&command.to_bytes().unwrap()).unwrap();
     store.apply(&logged, Timestamp(1)).unwrap()
 }
 
@@ -166,7 +168,7 @@ fn a_document_of_an_earlier_log_stays_and_is_counted() {
         "op": "insert", "c": "Device", "ordered": true,
         "docs": [{ "_id": 1, "id": "zz" }, { "_id": 2, "status": "ok" }, { "_id": 3, "id": 3 }],
     };
-    let command = Command::from_bytes(&Bytes::from(written.into_bytes())).unwrap();
+    let command = DocumentCommand::from_bytes(&Bytes::from(written.into_bytes())).unwrap();
     let mut store = store();
     assert_eq!(store.apply(&command, Timestamp(1)).unwrap().inserted, 3);
     assert_eq!(documents(&store)[0], doc! { "_id": 1, "id": "zz" });
@@ -188,17 +190,20 @@ fn a_document_of_an_earlier_log_stays_and_is_counted() {
     }
 
     // the same over a checkpoint, and where an entity is declared over a collection
-    let mut store = Store::new(Limits::default());
+    let mut store = Store::new(StoreLimits::default());
     store.create_collection(&CollectionSpec::new("Device")).unwrap();
     store.apply(&command, Timestamp(1)).unwrap();
     assert_eq!(contradictions(&store), 0, "it is no entity");
     let mut checkpoint = Vec::new();
     store.snapshot().write_to(&mut checkpoint).unwrap();
-    let mut store = Store::read_from(&mut checkpoint.as_slice(), Limits::default()).unwrap();
+    let mut store = Store::read_from(&mut checkpoint.as_slice(), StoreLimits::default()).unwrap();
     store.set_entity_keys([("Device", "id")]);
     assert_eq!(contradictions(&store), 2);
-    let gone =
-        Command::Delete { collection: "Device".into(), filter: bytes(doc! { "_id": 1 }), multi: false };
+    let gone = DocumentCommand::Delete {
+        collection: "Device".into(),
+        filter: bytes(doc! { "_id": 1 }),
+        multi: false,
+    };
     apply(&mut store, &gone);
     assert_eq!(contradictions(&store), 1);
     store.set_entity_keys([]);

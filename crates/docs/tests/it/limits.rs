@@ -2,7 +2,8 @@
 
 use bson::doc;
 use tidemill_docs::{
-    CollectionSpec, Direction, DocBytes, Filter, FindOptions, IndexSpec, Limits, SortOrder, Store, Update,
+    CollectionSpec, Direction, DocBytes, Filter, FindOptions, IndexSpec, SortOrder, Store, StoreLimits,
+    Update,
 };
 use tidemill_types::{ErrorKind, Timestamp, Value};
 
@@ -10,7 +11,7 @@ fn bytes(doc: bson::Document) -> DocBytes {
     bson::serialize_to_vec(&doc).unwrap().into()
 }
 
-fn store(limits: Limits) -> Store {
+fn store(limits: StoreLimits) -> Store {
     let mut store = Store::new(limits);
     store.create_collection(&CollectionSpec::new("c")).unwrap();
     store
@@ -18,7 +19,7 @@ fn store(limits: Limits) -> Store {
 
 #[test]
 fn the_store_fills_up_and_frees_up() {
-    let mut store = store(Limits { store_bytes_max: 100_000, ..Limits::default() });
+    let mut store = store(StoreLimits { store_bytes_max: 100_000, ..StoreLimits::default() });
     let c = store.collection_mut("c").unwrap();
     c.create_index(IndexSpec::ascending("text")).unwrap();
     let mut n = 0;
@@ -44,7 +45,7 @@ fn the_store_fills_up_and_frees_up() {
 
 #[test]
 fn accounting_is_exact_after_any_change() {
-    let mut store = store(Limits::default());
+    let mut store = store(StoreLimits::default());
     let c = store.collection_mut("c").unwrap();
     c.create_index(IndexSpec::ascending("tags")).unwrap();
     for n in 0..5000_i64 {
@@ -59,7 +60,7 @@ fn accounting_is_exact_after_any_change() {
     }
     let mut out = Vec::new();
     store.snapshot().write_to(&mut out).unwrap();
-    let again = Store::read_from(&mut out.as_slice(), Limits::default()).unwrap();
+    let again = Store::read_from(&mut out.as_slice(), StoreLimits::default()).unwrap();
     assert_eq!(again.bytes(), store.bytes());
     assert!(store.drop_collection("c"));
     assert_eq!(store.bytes(), 0);
@@ -67,7 +68,7 @@ fn accounting_is_exact_after_any_change() {
 
 #[test]
 fn documents_and_depth() {
-    let mut store = store(Limits { document_bytes_max: 1000, depth_max: 5, ..Limits::default() });
+    let mut store = store(StoreLimits { document_bytes_max: 1000, depth_max: 5, ..StoreLimits::default() });
     let c = store.collection_mut("c").unwrap();
     assert_eq!(c.insert(bytes(doc! { "_id": 1, "x": "y".repeat(1000) })).unwrap_err().code(), 10334);
     c.insert(bytes(doc! { "_id": 1, "x": "y".repeat(800), "d": { "a": { "b": {} } } })).unwrap();
@@ -88,7 +89,7 @@ fn documents_and_depth() {
 
 #[test]
 fn sorts_are_bounded_and_a_limit_helps() {
-    let mut store = store(Limits { sort_bytes_max: 10_000, ..Limits::default() });
+    let mut store = store(StoreLimits { sort_bytes_max: 10_000, ..StoreLimits::default() });
     let c = store.collection_mut("c").unwrap();
     for n in 0..1000 {
         c.insert(bytes(doc! { "_id": n, "x": (n * 7919) % 1000 })).unwrap();
@@ -109,7 +110,7 @@ fn sorts_are_bounded_and_a_limit_helps() {
 
 #[test]
 fn collections_and_indexes_are_counted() {
-    let mut store = store(Limits { collections_max: 2, indexes_max: 1, ..Limits::default() });
+    let mut store = store(StoreLimits { collections_max: 2, indexes_max: 1, ..StoreLimits::default() });
     store.create_collection(&CollectionSpec::new("d")).unwrap();
     assert_eq!(
         store.create_collection(&CollectionSpec::new("e")).unwrap_err().kind(),
@@ -122,7 +123,7 @@ fn collections_and_indexes_are_counted() {
 
 #[test]
 fn bytes_that_are_no_document_do_not_get_in() {
-    let mut store = store(Limits::default());
+    let mut store = store(StoreLimits::default());
     let c = store.collection_mut("c").unwrap();
     let good = bytes(doc! { "_id": 1, "s": "text" });
     for at in 0..good.len() {
@@ -193,7 +194,7 @@ fn characters_are_counted_and_trimmed_in_one_pass() {
 
 #[test]
 fn an_update_does_not_make_a_document_far_beyond_the_limit() {
-    let mut store = store(Limits::default());
+    let mut store = store(StoreLimits::default());
     let c = store.collection_mut("c").unwrap();
     let arrays: bson::Document = (0..2000).map(|n| (format!("a{n}"), bson::Bson::Array(vec![]))).collect();
     let mut document = doc! { "_id": 1 };

@@ -6,8 +6,8 @@ use bson::{Bson, Document, RawDocumentBuf, doc};
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
 use tidemill_docs::{
-    BsonDocument, Collation, CollectionSpec, Direction, DocBytes, Filter, FindOptions, IndexSpec, Limits,
-    SortOrder, Store, Update,
+    BsonDocument, Collation, CollectionSpec, Direction, DocBytes, Filter, FindOptions, IndexSpec, SortOrder,
+    Store, StoreLimits, Update,
 };
 use tidemill_types::{Timestamp, Value};
 
@@ -87,7 +87,7 @@ fn filter() -> impl Strategy<Value = Document> {
 }
 
 fn store(docs: &[Document], indexes: &[IndexSpec]) -> Store {
-    let mut store = Store::new(Limits::default());
+    let mut store = Store::new(StoreLimits::default());
     store.create_collection(&CollectionSpec::new("c")).unwrap();
     let c = store.collection_mut("c").unwrap();
     for index in indexes {
@@ -313,7 +313,7 @@ proptest! {
         prop_assert_eq!(c.len(), model.len());
         let mut saved = Vec::new();
         store.snapshot().write_to(&mut saved).unwrap();
-        let loaded = Store::read_from(&mut saved.as_slice(), Limits::default()).unwrap();
+        let loaded = Store::read_from(&mut saved.as_slice(), StoreLimits::default()).unwrap();
         prop_assert_eq!(loaded.bytes(), store.bytes());
         prop_assert_eq!(loaded.collection("c").unwrap().documents(), store.collection("c").unwrap().documents());
     }

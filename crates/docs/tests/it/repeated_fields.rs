@@ -2,8 +2,8 @@
 
 use bson::{Document, RawDocumentBuf, cstr, doc, rawdoc};
 use tidemill_docs::{
-    CollectionSpec, Command, DocBytes, Filter, FindOptions, IndexSpec, Limits, Projection, Store,
-    repeated_field,
+    CollectionSpec, DocBytes, DocumentCommand, Filter, FindOptions, IndexSpec, Projection, Store,
+    StoreLimits, repeated_field,
 };
 use tidemill_types::Timestamp;
 
@@ -22,7 +22,7 @@ fn bytes(document: Document) -> DocBytes {
 fn an_index_and_a_scan_find_the_same_ones() {
     let mut found = Vec::new();
     for has_index in [false, true] {
-        let mut store = Store::new(Limits::default());
+        let mut store = Store::new(StoreLimits::default());
         let mut spec = CollectionSpec::new("c");
         if has_index {
             spec.indexes.push(IndexSpec::ascending("b"));
@@ -38,7 +38,7 @@ fn an_index_and_a_scan_find_the_same_ones() {
             || [rawdoc! { "b": 3 }, rawdoc! { "b": 103 }, rawdoc! { "b": { "$gt": 50 } }, rawdoc! {}];
         found.push(filters().map(|filter| count(&store, filter)));
         // updates and deletes leave store and index in agreement
-        let update = |filter: Document, update: Document| Command::Update {
+        let update = |filter: Document, update: Document| DocumentCommand::Update {
             collection: "c".into(),
             filter: bytes(filter),
             update: bytes(update),
@@ -51,7 +51,7 @@ fn an_index_and_a_scan_find_the_same_ones() {
             update(doc! { "_id": 5 }, doc! { "$unset": { "b": 1 } }),
             update(doc! { "_id": 6 }, doc! { "$rename": { "b": "d" } }),
             update(doc! { "_id": 7 }, doc! { "$set": { "c.x": 2 } }),
-            Command::Delete { collection: "c".into(), filter: bytes(doc! { "b": 8 }), multi: true },
+            DocumentCommand::Delete { collection: "c".into(), filter: bytes(doc! { "b": 8 }), multi: true },
         ] {
             let outcome = store.apply(&command, Timestamp(0)).unwrap();
             assert_eq!(outcome.errors, [], "{command:?}");
@@ -63,7 +63,7 @@ fn an_index_and_a_scan_find_the_same_ones() {
         assert_eq!(all.find(&Filter::all(), &options).unwrap().len(), 9);
         let mut saved = Vec::new();
         store.snapshot().write_to(&mut saved).unwrap();
-        let loaded = Store::read_from(&mut saved.as_slice(), Limits::default()).unwrap();
+        let loaded = Store::read_from(&mut saved.as_slice(), StoreLimits::default()).unwrap();
         found.push(filters().map(|filter| count(&loaded, filter)));
     }
     assert_eq!(found[0], [1, 0, 0, 10]);

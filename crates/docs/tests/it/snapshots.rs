@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use bson::{doc, rawdoc};
 use proptest::prelude::*;
 use tidemill_docs::{
-    CollectionSpec, Command, DocBytes, Filter, FindOptions, IndexSpec, Limits, SortOrder, Store,
+    CollectionSpec, DocBytes, DocumentCommand, Filter, FindOptions, IndexSpec, SortOrder, Store, StoreLimits,
     StoreSnapshot, Update,
 };
 use tidemill_types::{Timestamp, Value};
@@ -20,7 +20,7 @@ fn bytes(doc: &bson::Document) -> DocBytes {
 }
 
 fn store() -> Store {
-    let mut store = Store::new(Limits::default());
+    let mut store = Store::new(StoreLimits::default());
     let mut spec = CollectionSpec::new("c");
     spec.indexes.push(IndexSpec::ascending("a"));
     store.create_collection(&spec).unwrap();
@@ -54,7 +54,7 @@ fn step() -> impl Strategy<Value = Step> {
 type Model = BTreeMap<i32, i32>;
 
 fn apply(store: &mut Store, model: &mut Model, step: &Step) {
-    let delete = |filter: bson::RawDocumentBuf| Command::Delete {
+    let delete = |filter: bson::RawDocumentBuf| DocumentCommand::Delete {
         collection: "c".into(),
         filter: filter.into_bytes().into(),
         multi: true,
@@ -66,7 +66,7 @@ fn apply(store: &mut Store, model: &mut Model, step: &Step) {
             model.insert(*id, *a);
         }
         Step::SetAll { from, to } => {
-            let update = Command::Update {
+            let update = DocumentCommand::Update {
                 collection: "c".into(),
                 filter: rawdoc! { "a": *from }.into_bytes().into(),
                 update: rawdoc! { "$set": { "a": *to } }.into_bytes().into(),

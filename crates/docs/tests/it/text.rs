@@ -4,8 +4,8 @@ use bson::{Bson, Document, RawDocumentBuf, doc};
 use proptest::prelude::*;
 use proptest::sample::select;
 use tidemill_docs::{
-    CollectionSpec, Command, Direction, DocBytes, Filter, FindOptions, IndexSpec, Limits, SortOrder, Store,
-    TextIndexSpec,
+    CollectionSpec, Direction, DocBytes, DocumentCommand, Filter, FindOptions, IndexSpec, SortOrder, Store,
+    StoreLimits, TextIndexSpec,
 };
 use tidemill_types::Timestamp;
 
@@ -83,7 +83,7 @@ proptest! {
         searches in prop::collection::vec(search(), 1..4),
         changed in fields(),
     ) {
-        let mut store = Store::new(Limits::default());
+        let mut store = Store::new(StoreLimits::default());
         store.create_collection(&CollectionSpec::new("c")).unwrap();
         let c = store.collection_mut("c").unwrap();
         let (early, late) = docs.split_at(docs.len() / 2);
@@ -112,7 +112,7 @@ proptest! {
             let expected: Vec<i32> = expected.into_iter().map(|(_, id)| id).collect();
             prop_assert_eq!(ids(&found), expected, "{} by {}", search, c.explain(&filter, &SortOrder::default()));
             prop_assert_eq!(c.count(&filter).unwrap(), found.len() as u64);
-            let update = |id: i32, update: Document| Command::Update {
+            let update = |id: i32, update: Document| DocumentCommand::Update {
                 collection: "c".into(),
                 filter: bytes(&doc! { "_id": id }),
                 update: bytes(&update),
@@ -122,7 +122,7 @@ proptest! {
             };
             let first = step as i32 * 4;
             for command in [
-                Command::Delete { collection: "c".into(), filter: bytes(&doc! { "_id": first }), multi: false },
+                DocumentCommand::Delete { collection: "c".into(), filter: bytes(&doc! { "_id": first }), multi: false },
                 update(first + 1, doc! { "$set": changed.clone() }),
                 // other words are the same terms in another language, and are found with another value before them
                 update(first + 2, doc! { "$set": { "language": "none" } }),
@@ -134,7 +134,7 @@ proptest! {
         prop_assert_eq!(store.collection("c").unwrap().check_indexes(), Vec::<String>::new());
         let mut file = Vec::new();
         store.snapshot().write_to(&mut file).unwrap();
-        let loaded = Store::read_from(&mut file.as_slice(), Limits::default()).unwrap();
+        let loaded = Store::read_from(&mut file.as_slice(), StoreLimits::default()).unwrap();
         prop_assert_eq!(loaded.bytes(), store.bytes());
     }
 }

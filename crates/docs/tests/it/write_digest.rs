@@ -1,20 +1,20 @@
 //! The digest of what a record writes.
 
 use bson::rawdoc;
-use tidemill_docs::{CollectionSpec, Command, DocBytes, Limits, Store, TransactionWrites};
+use tidemill_docs::{CollectionSpec, DocBytes, DocumentCommand, Store, StoreLimits, TransactionWrites};
 use tidemill_types::Timestamp;
 
 fn bytes(document: bson::RawDocumentBuf) -> DocBytes {
     document.into_bytes().into()
 }
 
-fn insert(ids: &[i64]) -> Command {
+fn insert(ids: &[i64]) -> DocumentCommand {
     let docs = ids.iter().map(|id| bytes(rawdoc! { "_id": *id, "n": 0 })).collect();
-    Command::Insert { collection: "A".into(), docs, ordered: true }
+    DocumentCommand::Insert { collection: "A".into(), docs, ordered: true }
 }
 
-fn update(filter: bson::RawDocumentBuf, n: i64) -> Command {
-    Command::Update {
+fn update(filter: bson::RawDocumentBuf, n: i64) -> DocumentCommand {
+    DocumentCommand::Update {
         collection: "A".into(),
         filter: bytes(filter),
         update: bytes(rawdoc! { "$set": { "n": n } }),
@@ -24,13 +24,13 @@ fn update(filter: bson::RawDocumentBuf, n: i64) -> Command {
     }
 }
 
-fn delete(filter: bson::RawDocumentBuf) -> Command {
-    Command::Delete { collection: "A".into(), filter: bytes(filter), multi: true }
+fn delete(filter: bson::RawDocumentBuf) -> DocumentCommand {
+    DocumentCommand::Delete { collection: "A".into(), filter: bytes(filter), multi: true }
 }
 
 /// Returns a store with two documents that computes digests.
 fn store() -> Store {
-    let mut store = Store::new(Limits::default());
+    let mut store = Store::new(StoreLimits::default());
     store.digest_writes(true);
     store.create_collection(&CollectionSpec::new("A")).unwrap();
     record(&mut store, &[insert(&[1, 2])]);
@@ -38,7 +38,7 @@ fn store() -> Store {
 }
 
 /// Applies commands as one record, and returns its digest.
-fn record(store: &mut Store, commands: &[Command]) -> Option<u128> {
+fn record(store: &mut Store, commands: &[DocumentCommand]) -> Option<u128> {
     store.set_record(7, Timestamp(9));
     for command in commands {
         // what is refused changes nothing
@@ -47,7 +47,7 @@ fn record(store: &mut Store, commands: &[Command]) -> Option<u128> {
     store.write_digest()
 }
 
-fn digest(commands: &[Command]) -> Option<u128> {
+fn digest(commands: &[DocumentCommand]) -> Option<u128> {
     record(&mut store(), commands)
 }
 
@@ -64,9 +64,9 @@ fn each_write_counts() {
         digest(&[update(rawdoc! {}, 5)]),
         digest(&[delete(rawdoc! { "_id": 1_i64 })]),
         digest(&[delete(rawdoc! {})]),
-        digest(&[Command::Drop { collection: "A".into() }]),
-        digest(&[Command::CreateCollection(CollectionSpec::new("B"))]),
-        digest(&[Command::Rename { collection: "A".into(), to: "B".into(), drop_target: false }]),
+        digest(&[DocumentCommand::Drop { collection: "A".into() }]),
+        digest(&[DocumentCommand::CreateCollection(CollectionSpec::new("B"))]),
+        digest(&[DocumentCommand::Rename { collection: "A".into(), to: "B".into(), drop_target: false }]),
     ];
     let distinct: std::collections::BTreeSet<u128> = all.iter().flatten().copied().collect();
     assert_eq!(distinct.len(), all.len(), "{all:?}");
@@ -88,7 +88,7 @@ fn what_writes_nothing_has_no_digest() {
 fn a_history_of_changes_makes_no_difference() {
     for commands in [
         [insert(&[3]), delete(rawdoc! {})],
-        [update(rawdoc! {}, 1), Command::Drop { collection: "A".into() }],
+        [update(rawdoc! {}, 1), DocumentCommand::Drop { collection: "A".into() }],
     ] {
         let mut collecting = store();
         collecting.collect_changes(true);

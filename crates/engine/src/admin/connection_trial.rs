@@ -62,7 +62,7 @@ fn context(
     app: &App,
     file: &QueryFile,
     name: &str,
-    stream: &tidemill_flow::catalog::Stream,
+    stream: &tidemill_flow::catalog::CatalogStream,
 ) -> ConnectorContext {
     ConnectorContext {
         name: name.to_owned(),
@@ -122,7 +122,7 @@ fn try_sink(
 fn try_store(
     catalog: &Catalog,
     file: &QueryFile,
-    table: &tidemill_flow::catalog::Table,
+    table: &tidemill_flow::catalog::CatalogTable,
     timeout: Duration,
 ) -> Result<()> {
     let monitor = Arc::new(StoreMonitor::default());

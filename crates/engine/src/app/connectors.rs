@@ -44,12 +44,12 @@ impl Part {
 }
 
 /// Text whose parts are on the lines that they have in `app.toml`.
-struct Lines {
+struct AppTomlLines {
     text: String,
     line: usize,
 }
 
-impl Lines {
+impl AppTomlLines {
     fn push(&mut self, text: &str) {
         self.line += text.matches('\n').count();
         self.text += text;
@@ -164,7 +164,7 @@ impl AppConnector {
             true => "@OnError(action='STREAM') ",
             false => "",
         };
-        let mut text = Lines { text: "\n".repeat(self.line.saturating_sub(1)), line: self.line };
+        let mut text = AppTomlLines { text: "\n".repeat(self.line.saturating_sub(1)), line: self.line };
         text.push(fault_stream);
         text.annotation(if self.is_source { "@source" } else { "@sink" }, self.parts()?);
         text.push(&format!(" define stream {name} ({});\n", attributes.join(", ")));

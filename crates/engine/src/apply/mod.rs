@@ -24,7 +24,7 @@ use arrow_array::{BooleanArray, Int32Array, Int64Array, RecordBatch, TimestampMi
 use arrow_buffer::BooleanBuffer;
 use arrow_select::filter::filter_record_batch;
 use bytes::Bytes;
-use tidemill_docs::{Command, CommandOutcome, Sequence};
+use tidemill_docs::{CommandOutcome, DocumentCommand, Sequence};
 use tidemill_types::budget::Budget;
 use tidemill_types::{Error, EventId, Offset, PartitionId, Result, StreamSchema, Timestamp};
 
@@ -177,7 +177,7 @@ fn is_of_former_reader(state: &PartitionState, entry: &Entry) -> bool {
 }
 
 /// Refuses an insert into a partition that the documents of the collection have left.
-fn check_place(deployment: &Deployment, state: &PartitionState, command: &Command) -> Result<()> {
+fn check_place(deployment: &Deployment, state: &PartitionState, command: &DocumentCommand) -> Result<()> {
     if let Some(part) = state.store.collection(command.collection())
         && part.spec().gathered
         && command.may_insert()
@@ -260,10 +260,10 @@ impl<'d> RecordApplier<'d> {
     }
 
     fn command(&self, state: &mut PartitionState, command: &Bytes) -> Result<ApplyReply> {
-        let command = Command::from_bytes(command)?;
+        let command = DocumentCommand::from_bytes(command)?;
         let budget = match command {
             // it was applied once, whatever it took
-            Command::BeforeIdentity(_) => Budget::unlimited(),
+            DocumentCommand::BeforeIdentity(_) => Budget::unlimited(),
             _ => document_budget(),
         };
         let _entered = budget.enter();

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use tidemill_docs::Command;
+use tidemill_docs::DocumentCommand;
 use tidemill_types::decode::BatchBuilder;
 use tidemill_types::{Result, Value};
 
@@ -47,7 +47,7 @@ impl RecordApplier<'_> {
                 continue;
             }
             let filter = bson::rawdoc! { "_id": id.as_str() };
-            let delete = Command::Delete {
+            let delete = DocumentCommand::Delete {
                 collection: COLLECTION.to_owned(),
                 filter: filter.into_bytes().into(),
                 multi: false,

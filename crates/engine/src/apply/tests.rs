@@ -48,29 +48,32 @@ fn orders(deployment: &Deployment, ids: &[&str]) -> Entry {
     Entry::Events(Events { source, parts, ..Events::default() })
 }
 
-fn command(command: &Command) -> Entry {
+fn command(command: &DocumentCommand) -> Entry {
     Entry::Command(command.to_bytes().unwrap())
 }
 
 /// A log of records of several kinds, with their times in microseconds. Some commands are refused.
 fn records(deployment: &Deployment) -> Vec<(i64, Entry)> {
     let document = |id: i64| bson::rawdoc! { "_id": id, "n": 1 }.into_bytes().into();
-    let insert =
-        Command::Insert { collection: "Note".into(), docs: vec![document(1), document(2)], ordered: true };
-    let delete = Command::Delete {
+    let insert = DocumentCommand::Insert {
+        collection: "Note".into(),
+        docs: vec![document(1), document(2)],
+        ordered: true,
+    };
+    let delete = DocumentCommand::Delete {
         collection: "Note".into(),
         filter: bson::rawdoc! { "n": 1 }.into_bytes().into(),
         multi: true,
     };
     vec![
         (1_000_000, orders(deployment, &["a", "b"])),
-        (1_500_000, command(&Command::CreateCollection(CollectionSpec::new("Note")))),
+        (1_500_000, command(&DocumentCommand::CreateCollection(CollectionSpec::new("Note")))),
         (1_600_000, orders(deployment, &["b", "c", "c"])),
         (1_700_000, command(&insert)),
         (1_800_000, command(&insert)),
         (2_700_000, Entry::Tick { jumps: Vec::new() }),
         (2_800_000, command(&delete)),
-        (2_900_000, command(&Command::Drop { collection: "Absent".into() })),
+        (2_900_000, command(&DocumentCommand::Drop { collection: "Absent".into() })),
     ]
 }
 
@@ -159,7 +162,7 @@ fn a_digest_tells_other_effects() {
         Some(2)
     );
     // a document that is missing: record 7 deletes one less
-    let remove = Command::Delete {
+    let remove = DocumentCommand::Delete {
         collection: "Note".into(),
         filter: bson::rawdoc! { "_id": 1 }.into_bytes().into(),
         multi: false,

@@ -1,7 +1,7 @@
 //! Application of transactions on documents.
 
 use bytes::Bytes;
-use tidemill_docs::{Command, CommandOutcome, DocsError, ErrorCode, Sequence, TransactionWrites};
+use tidemill_docs::{CommandOutcome, DocsError, DocumentCommand, ErrorCode, Sequence, TransactionWrites};
 use tidemill_types::{Error, Result, Timestamp};
 
 use super::{ApplyReply, RecordApplier, check_place};
@@ -89,7 +89,7 @@ impl RecordApplier<'_> {
     ) -> Result<Result<ApplyReply>> {
         let (committed, refused) = (decision.committed, decision.refused);
         state.decide(part.id, decision);
-        let command = Command::from_bytes(&part.writes)?;
+        let command = DocumentCommand::from_bytes(&part.writes)?;
         let known = part.session.as_ref().map(|session| state.sessions.outcome(session)).transpose();
         let known = match known {
             Ok(known) => known.flatten().cloned(),
@@ -158,7 +158,7 @@ pub fn first_refused(
     {
         return Ok(None);
     }
-    let command = Command::from_bytes(&part.writes)?;
+    let command = DocumentCommand::from_bytes(&part.writes)?;
     check_place(deployment, state, &command)?;
     Ok(state.store.first_refused(&command)?)
 }

@@ -21,7 +21,7 @@ use crate::dedupe::{Dedupe, IdQueue, RunInfo, Segment};
 use crate::deployment::Deployment;
 use crate::digest::{EffectDigest, SavedDigest};
 use crate::entry;
-use crate::entry::{Emission, Encoder, Entry, Streams};
+use crate::entry::{Emission, Entry, EntryEncoder, Streams};
 use crate::planted_bugs::{PlantedBug, is_planted};
 use crate::queries::Queries;
 use crate::queries::runtime::{FrozenUnit, QueryCountsByFile, QueryState, SavedUnit};
@@ -567,7 +567,7 @@ fn decode_write_times(bytes: &[u8]) -> Result<WriteTimes> {
 
 /// Emissions as log entries, with the partition that each belongs to.
 fn encode_outbox(outbox: &[Emission]) -> Result<Vec<(u32, Vec<u8>)>> {
-    let mut encoder = Encoder::default();
+    let mut encoder = EntryEncoder::default();
     let mut entry = |e: &Emission| Ok((e.target.0, encoder.encode(&e.entry)?));
     outbox.iter().map(&mut entry).collect()
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, TryRecvError};
-use tidemill_cluster::{Action, Event, Record, Standing};
+use tidemill_cluster::{Action, ClusterEvent, Record, Standing};
 use tidemill_log::{ConsumedRecord, Content, Durability, NewRecord, Subscription};
 use tidemill_types::{Error, Offset, PartitionId, Result};
 
@@ -103,17 +103,17 @@ fn read(node: &Node, cluster: &ClusterNode, consumed: ConsumedRecord) -> Result<
     Ok(())
 }
 
-fn note(event: &Event) {
+fn note(event: &ClusterEvent) {
     match event {
-        Event::Joined { node, .. } => tracing::info!(%node, "joined the cluster"),
-        Event::Removed { node, by, .. } => tracing::warn!(%node, %by, "removed from the cluster"),
-        Event::Owner(change) => tracing::info!(
+        ClusterEvent::Joined { node, .. } => tracing::info!(%node, "joined the cluster"),
+        ClusterEvent::Removed { node, by, .. } => tracing::warn!(%node, %by, "removed from the cluster"),
+        ClusterEvent::Owner(change) => tracing::info!(
             partition = change.partition.0,
             epoch = change.epoch.0,
             owner = change.to.as_ref().map_or("none", |name| name.as_str()),
             "a partition has another owner"
         ),
-        Event::Rejected { reason } => tracing::warn!("{reason}"),
+        ClusterEvent::Rejected { reason } => tracing::warn!("{reason}"),
         _ => {}
     }
 }

@@ -19,7 +19,7 @@ const COMMITS_INTERVAL: Duration = Duration::from_secs(1);
 type OwnedEpochs = BTreeMap<PartitionId, Offset>;
 
 /// Role of this node that the protocol says.
-enum Wanted {
+enum WantedRole {
     /// This node owns it in this epoch, and has applied what former owners have.
     Owner(Offset),
     /// This node is going to own it.
@@ -66,8 +66,8 @@ fn step(node: &Node, cluster: &ClusterNode, epochs: &mut OwnedEpochs, id: Partit
     let is_opening = node.owned.opening().iter().any(|partition| partition.id == id);
     let is_owned = node.owned.get(id).is_some() || is_opening;
     match wanted(node, cluster, id) {
-        Wanted::Owner(epoch) if is_owned && epochs.get(&id) == Some(&epoch) => Ok(()),
-        Wanted::Owner(epoch) => {
+        WantedRole::Owner(epoch) if is_owned && epochs.get(&id) == Some(&epoch) => Ok(()),
+        WantedRole::Owner(epoch) => {
             // another node may have owned it in between
             if is_opening {
                 ownership::lose(node, id);
@@ -77,8 +77,8 @@ fn step(node: &Node, cluster: &ClusterNode, epochs: &mut OwnedEpochs, id: Partit
             epochs.insert(id, epoch);
             Ok(())
         }
-        Wanted::NextOwner if node.owned.get(id).is_some() => Ok(()),
-        Wanted::Nothing => {
+        WantedRole::NextOwner if node.owned.get(id).is_some() => Ok(()),
+        WantedRole::Nothing => {
             if is_opening {
                 ownership::lose(node, id);
             }
@@ -86,7 +86,7 @@ fn step(node: &Node, cluster: &ClusterNode, epochs: &mut OwnedEpochs, id: Partit
             ownership::unfollow(node, id);
             Ok(())
         }
-        Wanted::Standby | Wanted::NextOwner => {
+        WantedRole::Standby | WantedRole::NextOwner => {
             if is_opening {
                 ownership::lose(node, id);
             }
@@ -108,17 +108,17 @@ fn become_owner(node: &Node, id: PartitionId, epoch: u64) -> Result<()> {
     ownership::acquire(node, id, epoch).and_then(|partition| partition.start_threads())
 }
 
-fn wanted(node: &Node, cluster: &ClusterNode, id: PartitionId) -> Wanted {
+fn wanted(node: &Node, cluster: &ClusterNode, id: PartitionId) -> WantedRole {
     let protocol = cluster.protocol.lock();
     let own = &protocol.profile().name;
     match protocol.state().owner(id) {
         Some(owner) if owner.node == own && owner.incarnation == protocol.incarnation() => {
             match protocol.may_answer(id, now(&*node.host.clock).boot) {
-                true => Wanted::Owner(owner.epoch),
-                false => Wanted::NextOwner,
+                true => WantedRole::Owner(owner.epoch),
+                false => WantedRole::NextOwner,
             }
         }
-        _ if cluster.applies_all || protocol.state().role(id, own).is_some() => Wanted::Standby,
-        _ => Wanted::Nothing,
+        _ if cluster.applies_all || protocol.state().role(id, own).is_some() => WantedRole::Standby,
+        _ => WantedRole::Nothing,
     }
 }

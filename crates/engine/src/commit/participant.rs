@@ -150,7 +150,7 @@ mod tests {
 
     /// A record of the model: an own one of the partition, or a part of a transaction.
     #[derive(Debug, Clone)]
-    enum Record {
+    enum ModelRecord {
         Own,
         Part(SharedCommit),
     }
@@ -173,16 +173,16 @@ mod tests {
     }
 
     /// A partition that can crash and replay its log from the start.
-    struct Member {
+    struct ModelPartition {
         id: PartitionId,
-        log: Vec<Record>,
+        log: Vec<ModelRecord>,
         next: usize,
         machine: Participant,
         /// Decisions in the order in which it applied them, of all lives.
         decisions: BTreeMap<TransactionId, Decision>,
     }
 
-    impl Member {
+    impl ModelPartition {
         /// The vote is a function of the log: here of the place of the record.
         fn vote(&self) -> Vote {
             match (self.next * 7 + self.id.0 as usize) % 5 {
@@ -195,7 +195,7 @@ mod tests {
         /// Takes a step. Returns whether there was anything to do.
         fn step(&mut self, exchange: &Exchange) -> bool {
             let first = match self.log.get(self.next) {
-                Some(Record::Part(commit)) => Some(commit.clone()),
+                Some(ModelRecord::Part(commit)) => Some(commit.clone()),
                 _ => None,
             };
             match self.machine.step(first.as_ref(), exchange) {
@@ -230,12 +230,12 @@ mod tests {
     }
 
     /// Logs of several partitions with parts of transactions, which are in one order in all of them.
-    fn members(rng: &mut StdRng) -> Vec<Member> {
+    fn members(rng: &mut StdRng) -> Vec<ModelPartition> {
         let partitions = rng.random_range(2..5);
         let mut logs = vec![Vec::new(); partitions];
         for order in 0..rng.random_range(1..12) {
             for log in &mut logs {
-                log.extend((0..rng.random_range(0..3)).map(|_| Record::Own));
+                log.extend((0..rng.random_range(0..3)).map(|_| ModelRecord::Own));
             }
             let all: Vec<u32> = (0..partitions as u32).collect();
             let chosen_count = rng.random_range(2..=partitions);
@@ -244,10 +244,10 @@ mod tests {
             let participants: Vec<PartitionId> = chosen.into_iter().map(PartitionId).collect();
             let commit = SharedCommit { id: ObjectId::new(), order, participants };
             for partition in &commit.participants {
-                logs[partition.0 as usize].push(Record::Part(commit.clone()));
+                logs[partition.0 as usize].push(ModelRecord::Part(commit.clone()));
             }
         }
-        let member = |(p, log)| Member {
+        let member = |(p, log)| ModelPartition {
             id: PartitionId(p as u32),
             log,
             next: 0,

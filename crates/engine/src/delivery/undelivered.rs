@@ -9,7 +9,7 @@ use std::sync::Arc;
 use bson::raw::RawDocumentBuf;
 use bson::{DateTime, Document};
 use tidemill_connect::RefusedRow;
-use tidemill_docs::{Command, DocBytes, FindOptions};
+use tidemill_docs::{DocBytes, DocumentCommand, FindOptions};
 use tidemill_types::{Error, ErrorKind, PartitionId, Result, Value, event_json};
 
 use crate::document_parts::bad_bson;
@@ -61,7 +61,7 @@ pub fn store(node: &Arc<Node>, sink: &DeliverySink, due: &DueEvents, refused: &[
         Ok(raw.into_bytes().into())
     };
     let docs = refused.iter().map(document).collect::<Result<Vec<_>>>()?;
-    let insert = Command::Insert { collection: COLLECTION.to_owned(), docs, ordered: false };
+    let insert = DocumentCommand::Insert { collection: COLLECTION.to_owned(), docs, ordered: false };
     let outcome = node.write_documents(insert, None, None)?;
     let is_new = |error: &&tidemill_docs::DocumentError| error.error.kind() != ErrorKind::Conflict;
     match outcome.errors.iter().find(is_new) {
@@ -128,7 +128,7 @@ pub fn discard(node: &Arc<Node>, selection: &UndeliveredSelection) -> Result<u64
         events.iter().for_each(|event| ids.push(event.id.as_str()));
         let filter = bson::rawdoc! { "_id": { "$in": ids } };
         let filter = filter.into_bytes().into();
-        let delete = Command::Delete { collection: COLLECTION.to_owned(), filter, multi: true };
+        let delete = DocumentCommand::Delete { collection: COLLECTION.to_owned(), filter, multi: true };
         discarded += node.write_documents(delete, None, None)?.deleted;
     }
     Ok(discarded)

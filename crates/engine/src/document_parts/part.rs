@@ -16,8 +16,8 @@ use std::sync::Arc;
 use bson::raw::RawDocument;
 use imbl::HashMap;
 use tidemill_docs::{
-    Collection, CollectionSpec, Command, DocBytes, DocumentChange, Filter, FindOptions, Key, Limits,
-    Sequence, SortOrder, Store, StoreSnapshot, get_path,
+    Collection, CollectionSpec, DocBytes, DocumentChange, DocumentCommand, Filter, FindOptions, Key,
+    Sequence, SortOrder, Store, StoreLimits, StoreSnapshot, get_path,
 };
 use tidemill_types::{Error, Offset, Result, Timestamp};
 
@@ -152,7 +152,7 @@ impl DocumentsElsewhere {
     pub fn fetch_for_write(
         &self,
         spec: &CollectionSpec,
-        command: &Command,
+        command: &DocumentCommand,
         (filter, sort): (Option<&Filter>, &SortOrder),
         entity_key: Option<&str>,
     ) -> Result<Store> {
@@ -237,13 +237,13 @@ impl DocumentsElsewhere {
         // it has been applied where the documents were written
         spec.options.capped = None;
         let name = spec.name.clone();
-        let mut store = Store::new(Limits::default());
+        let mut store = Store::new(StoreLimits::default());
         store.create_collection(&spec)?;
         let (sequences, docs): (Vec<_>, Vec<_>) = documents.into_iter().unzip();
         if docs.is_empty() {
             return Ok(store);
         }
-        let insert = Command::Insert { collection: name, docs, ordered: true };
+        let insert = DocumentCommand::Insert { collection: name, docs, ordered: true };
         let insert = insert.with_sequences(sequences).without_validation();
         let outcome = store.apply(&insert, Timestamp(0))?;
         match outcome.errors.into_iter().next() {
@@ -262,9 +262,9 @@ fn is_any_unique(spec: &CollectionSpec) -> bool {
 }
 
 /// Returns whether a command changes one of the documents that it finds.
-fn finds_one(command: &Command) -> bool {
+fn finds_one(command: &DocumentCommand) -> bool {
     match command {
-        Command::Update { multi, .. } | Command::Delete { multi, .. } => !multi,
+        DocumentCommand::Update { multi, .. } | DocumentCommand::Delete { multi, .. } => !multi,
         _ => true,
     }
 }
@@ -272,7 +272,7 @@ fn finds_one(command: &Command) -> bool {
 /// Returns a filter for the documents with the `_id`s that a command may insert; `None` if it inserts none.
 ///
 /// Errors: `Invalid` for malformed documents.
-fn new_ids(command: &Command) -> Result<Option<Filter>> {
+fn new_ids(command: &DocumentCommand) -> Result<Option<Filter>> {
     let mut ids = bson::raw::RawArrayBuf::new();
     let mut add = |bytes: &DocBytes| {
         let raw = RawDocument::from_bytes(bytes).map_err(bad_bson)?;
@@ -282,12 +282,12 @@ fn new_ids(command: &Command) -> Result<Option<Filter>> {
         Ok::<_, Error>(())
     };
     match command {
-        Command::Insert { docs, .. } => docs.iter().try_for_each(&mut add)?,
-        Command::Update { filter, upsert: true, .. } => add(filter)?,
-        Command::Replace { filter, doc, upsert: true, .. } => {
+        DocumentCommand::Insert { docs, .. } => docs.iter().try_for_each(&mut add)?,
+        DocumentCommand::Update { filter, upsert: true, .. } => add(filter)?,
+        DocumentCommand::Replace { filter, doc, upsert: true, .. } => {
             [filter, doc].into_iter().try_for_each(&mut add)?
         }
-        Command::FindAndModify { filter, change, upsert: true, .. } => {
+        DocumentCommand::FindAndModify { filter, change, upsert: true, .. } => {
             add(filter)?;
             if let tidemill_docs::Modification::Replace(doc) = change {
                 add(doc)?;

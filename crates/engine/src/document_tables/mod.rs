@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 
 use tidemill_connect::{Catalog, OptionError, OptionSpec, Options, StoreContext, StoreType, TableStore};
-use tidemill_docs::{CollectionSpec, Command, Direction, DocsError, ErrorCode, IndexSpec, Store};
+use tidemill_docs::{CollectionSpec, Direction, DocsError, DocumentCommand, ErrorCode, IndexSpec, Store};
 use tidemill_flow::table::store_context;
 use tidemill_flow::{Registry, catalog};
 use tidemill_rules::Program;
@@ -72,7 +72,7 @@ impl StoreType for DocumentStoreType {
 
 fn layout(options: &Options, context: &StoreContext) -> Result<Arc<Layout>, OptionError> {
     let collection = options.get("collection").unwrap_or(&context.table).to_owned();
-    if let Err(wrong) = (Store::new(tidemill_docs::Limits::default()))
+    if let Err(wrong) = (Store::new(tidemill_docs::StoreLimits::default()))
         .create_collection(&CollectionSpec::new(collection.clone()))
     {
         return Err(OptionError::option("collection", wrong.to_string()));
@@ -113,7 +113,7 @@ impl DocumentTables {
     pub fn add_file<'t>(
         &mut self,
         file: &str,
-        tables: impl Iterator<Item = &'t catalog::Table>,
+        tables: impl Iterator<Item = &'t catalog::CatalogTable>,
         program: &Program,
         (partitions, home): (u32, u32),
     ) -> Result<()> {
@@ -235,12 +235,12 @@ impl DocumentTables {
     /// them.
     ///
     /// Errors: one of them would get another name.
-    pub fn checked(&self, command: Command) -> Result<Command> {
+    pub fn checked(&self, command: DocumentCommand) -> Result<DocumentCommand> {
         match command {
-            Command::CreateCollection(spec) if self.collections.contains_key(&spec.name) => {
-                Ok(Command::CreateCollection(self.placed(spec)))
+            DocumentCommand::CreateCollection(spec) if self.collections.contains_key(&spec.name) => {
+                Ok(DocumentCommand::CreateCollection(self.placed(spec)))
             }
-            Command::Rename { collection, to, drop_target } => {
+            DocumentCommand::Rename { collection, to, drop_target } => {
                 let table = [&collection, &to].into_iter().find_map(|name| self.collections.get(name));
                 match table {
                     Some(table) => {
@@ -250,7 +250,7 @@ impl DocumentTables {
                         );
                         Err(DocsError::new(ErrorCode::IllegalOperation, message).into())
                     }
-                    None => Ok(Command::Rename { collection, to, drop_target }),
+                    None => Ok(DocumentCommand::Rename { collection, to, drop_target }),
                 }
             }
             other => Ok(other),
@@ -274,7 +274,7 @@ fn index(column: &str) -> IndexSpec {
     }
 }
 
-fn is_document_table(table: &catalog::Table) -> bool {
+fn is_document_table(table: &catalog::CatalogTable) -> bool {
     table.store.as_ref().is_some_and(|location| location.is_own)
 }
 
@@ -282,7 +282,7 @@ fn is_document_table(table: &catalog::Table) -> bool {
 ///
 /// Errors: wrong options, which the compiler has refused before.
 pub fn open(
-    table: &catalog::Table,
+    table: &catalog::CatalogTable,
     file: &str,
     tables: &DocumentTables,
     slot: &DocumentSlot,
@@ -293,7 +293,7 @@ pub fn open(
     Ok(Box::new(DocumentTable::new(layout, spec, slot.clone())))
 }
 
-fn table_layout(table: &catalog::Table, file: &str) -> Result<Arc<Layout>> {
+fn table_layout(table: &catalog::CatalogTable, file: &str) -> Result<Arc<Layout>> {
     let location = table.store.as_ref().ok_or_else(|| Error::internal("a table without a store"))?;
     let wrong = |e: OptionError| Error::invalid(e.to_string());
     let options = Options::check(OPTIONS, &location.store.options, "the store `documents`").map_err(wrong)?;

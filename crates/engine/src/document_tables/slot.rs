@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bson::oid::ObjectId;
 use parking_lot::Mutex;
-use tidemill_docs::{Collection, Limits, Store, StoreSnapshot};
+use tidemill_docs::{Collection, Store, StoreLimits, StoreSnapshot};
 use tidemill_types::{Offset, PartitionId, Timestamp};
 use xxhash_rust::xxh3::Xxh3;
 
@@ -34,7 +34,7 @@ struct RecordIds {
 
 impl Default for SlotContent {
     fn default() -> Self {
-        Self { store: Store::new(Limits::default()), snapshot: None, record: RecordIds::default() }
+        Self { store: Store::new(StoreLimits::default()), snapshot: None, record: RecordIds::default() }
     }
 }
 

@@ -8,7 +8,7 @@ pub mod writes;
 
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 use bytes::Bytes;
-use tidemill_docs::{Collection, CollectionSpec, Command, PreparedDocument, get_path, identified};
+use tidemill_docs::{Collection, CollectionSpec, DocumentCommand, PreparedDocument, get_path, identified};
 use tidemill_log::{Durability, Ticket};
 use tidemill_types::{Error, Offset, PartitionId, Result, Value, did_you_mean, partition_of_key};
 
@@ -136,32 +136,32 @@ impl Node {
     /// rules need.
     ///
     /// Errors: `Invalid` if an entity would get another name or another place.
-    pub fn with_entity_definition(&self, command: Command) -> Result<Command> {
+    pub fn with_entity_definition(&self, command: DocumentCommand) -> Result<DocumentCommand> {
         let refused = |name: &str, what: &str| {
             Err(Error::invalid(format!(
                 "`{name}` is an entity of the app: {what}; change its declaration in the rules instead"
             )))
         };
         match command {
-            Command::CreateCollection(spec) => match self.entity_spec(&spec.name) {
+            DocumentCommand::CreateCollection(spec) => match self.entity_spec(&spec.name) {
                 Some(_) if spec.gathered || spec.options.view.is_some() => {
                     refused(&spec.name, "it cannot be a capped collection or a view")
                 }
-                Some(entity) => Ok(Command::CreateCollection(CollectionSpec {
+                Some(entity) => Ok(DocumentCommand::CreateCollection(CollectionSpec {
                     shard_key: entity.shard_key.clone(),
                     replicated: entity.replicated,
                     indexes: entity.indexes.clone(),
                     ..spec
                 })),
-                None => Ok(Command::CreateCollection(spec)),
+                None => Ok(DocumentCommand::CreateCollection(spec)),
             },
-            Command::Rename { ref collection, .. } if self.entity_spec(collection).is_some() => {
+            DocumentCommand::Rename { ref collection, .. } if self.entity_spec(collection).is_some() => {
                 refused(collection, "it cannot be renamed")
             }
-            Command::Rename { ref to, .. } if self.entity_spec(to).is_some() => {
+            DocumentCommand::Rename { ref to, .. } if self.entity_spec(to).is_some() => {
                 refused(to, "another collection cannot take its name")
             }
-            Command::Modify { ref collection, ref change }
+            DocumentCommand::Modify { ref collection, ref change }
                 if change.capped.is_some() && self.entity_spec(collection).is_some() =>
             {
                 refused(collection, "it cannot be a capped collection")

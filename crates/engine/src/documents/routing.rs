@@ -3,7 +3,7 @@
 use bson::RawBsonRef;
 use bson::raw::RawDocument;
 use tidemill_docs::{
-    Collation, CollectionSpec, Command, CommandOutcome, DocBytes, FoundDocuments, Modification,
+    Collation, CollectionSpec, CommandOutcome, DocBytes, DocumentCommand, FoundDocuments, Modification,
     PreparedDocument, Sequence, SortOrder, get_path, merge_found,
 };
 use tidemill_types::{PartitionId, Result, Timestamp, Value};
@@ -19,13 +19,13 @@ pub struct RoutedCommand {
     /// The partition.
     pub partition: PartitionId,
     /// Command to execute there.
-    pub command: Command,
+    pub command: DocumentCommand,
     /// For inserts: the position of each document in the request.
     pub request_indexes: Vec<usize>,
 }
 
 /// Routes a command to all partitions.
-pub fn route_to_all(node: &Node, command: &Command) -> Vec<RoutedCommand> {
+pub fn route_to_all(node: &Node, command: &DocumentCommand) -> Vec<RoutedCommand> {
     let to = |partition| RoutedCommand { partition, command: command.clone(), request_indexes: Vec::new() };
     node.host.partition_ids().map(to).collect()
 }
@@ -35,7 +35,11 @@ pub fn route_to_all(node: &Node, command: &Command) -> Vec<RoutedCommand> {
 /// `documents` are those in which a command on one document looks for it.
 ///
 /// Errors: `NotFound` for an unknown collection, `Invalid` for malformed documents and filters.
-pub fn route(node: &Node, documents: &DocumentSnapshot, command: Command) -> Result<Vec<RoutedCommand>> {
+pub fn route(
+    node: &Node,
+    documents: &DocumentSnapshot,
+    command: DocumentCommand,
+) -> Result<Vec<RoutedCommand>> {
     let collation = collation_of(documents, &command)?;
     route_by(node, documents, command, collation.as_ref())
 }
@@ -43,10 +47,10 @@ pub fn route(node: &Node, documents: &DocumentSnapshot, command: Command) -> Res
 /// Returns the collation of a command: its own, or that of its collection.
 ///
 /// Errors: `Invalid` if it is malformed.
-pub fn collation_of(documents: &DocumentSnapshot, command: &Command) -> Result<Option<Collation>> {
+pub fn collation_of(documents: &DocumentSnapshot, command: &DocumentCommand) -> Result<Option<Collation>> {
     match command {
-        Command::Collated { collation, .. } => Ok(Collation::parse(collation.as_raw())?),
-        Command::Unvalidated(inner) => collation_of(documents, inner),
+        DocumentCommand::Collated { collation, .. } => Ok(Collation::parse(collation.as_raw())?),
+        DocumentCommand::Unvalidated(inner) => collation_of(documents, inner),
         other => Ok(documents.collation(other.collection()).ok().flatten().cloned()),
     }
 }
@@ -54,35 +58,35 @@ pub fn collation_of(documents: &DocumentSnapshot, command: &Command) -> Result<O
 fn route_by(
     node: &Node,
     documents: &DocumentSnapshot,
-    command: Command,
+    command: DocumentCommand,
     collation: Option<&Collation>,
 ) -> Result<Vec<RoutedCommand>> {
     let Some(spec) = collection_spec_of(documents, &command)? else {
         return Ok(route_to_all(node, &command));
     };
     match command {
-        Command::Insert { collection, docs, ordered } => {
+        DocumentCommand::Insert { collection, docs, ordered } => {
             route_insert(node, spec, &collection, &docs, ordered)
         }
         // documents that match may be in all partitions; without any, one partition inserts
-        Command::Update { multi: true, upsert: true, .. } if !spec.replicated => {
+        DocumentCommand::Update { multi: true, upsert: true, .. } if !spec.replicated => {
             match first_match(documents, spec, &command, collation)? {
                 Some(_) => Ok(route_to_all(node, &without_upsert(command))),
                 None => route_upsert(node, spec, command),
             }
         }
-        Command::Update { multi: false, .. }
-        | Command::Replace { .. }
-        | Command::Delete { multi: false, .. }
-        | Command::FindAndModify { .. } => route_single(node, documents, spec, command, collation),
-        Command::Unvalidated(inner) => {
+        DocumentCommand::Update { multi: false, .. }
+        | DocumentCommand::Replace { .. }
+        | DocumentCommand::Delete { multi: false, .. }
+        | DocumentCommand::FindAndModify { .. } => route_single(node, documents, spec, command, collation),
+        DocumentCommand::Unvalidated(inner) => {
             let mut routed = route_by(node, documents, *inner, collation)?;
             for one in &mut routed {
                 one.command = one.command.clone().without_validation();
             }
             Ok(routed)
         }
-        Command::Sequenced { sequences, command } => {
+        DocumentCommand::Sequenced { sequences, command } => {
             let mut routed = route_by(node, documents, *command, collation)?;
             for one in &mut routed {
                 let own = one.request_indexes.iter().filter_map(|place| sequences.get(*place).copied());
@@ -90,7 +94,7 @@ fn route_by(
             }
             Ok(routed)
         }
-        Command::Collated { collation: own, command } => {
+        DocumentCommand::Collated { collation: own, command } => {
             let mut routed = route_by(node, documents, *command, collation)?;
             for one in &mut routed {
                 one.command = one.command.clone().with_collation(Some(own.clone()));
@@ -124,7 +128,7 @@ fn route_insert(
     let routed = by_partition.into_iter().enumerate().filter(|(_, (docs, _))| !docs.is_empty());
     let routed = routed.map(|(p, (docs, places))| RoutedCommand {
         partition: PartitionId(p as u32),
-        command: Command::Insert { collection: collection.to_owned(), docs, ordered },
+        command: DocumentCommand::Insert { collection: collection.to_owned(), docs, ordered },
         request_indexes: places,
     });
     Ok(routed.collect())
@@ -166,14 +170,14 @@ fn route_single(
     node: &Node,
     documents: &DocumentSnapshot,
     spec: &CollectionSpec,
-    command: Command,
+    command: DocumentCommand,
     collation: Option<&Collation>,
 ) -> Result<Vec<RoutedCommand>> {
     // a replacement gets its `_id` here, so that it is the same in every partition, and the key of its entity
     let mut needs_id = matches!(
         &command,
-        Command::Replace { upsert: true, .. }
-            | Command::FindAndModify { upsert: true, change: Modification::Replace(_), .. }
+        DocumentCommand::Replace { upsert: true, .. }
+            | DocumentCommand::FindAndModify { upsert: true, change: Modification::Replace(_), .. }
     );
     let mut command = command;
     if needs_id && has_id(&command)? {
@@ -197,7 +201,7 @@ fn route_single(
 }
 
 /// Routes a command that finds no document to the partition of the one that it inserts.
-fn route_upsert(node: &Node, spec: &CollectionSpec, command: Command) -> Result<Vec<RoutedCommand>> {
+fn route_upsert(node: &Node, spec: &CollectionSpec, command: DocumentCommand) -> Result<Vec<RoutedCommand>> {
     let command = with_id_of_filter(node, command)?;
     // the partition that would insert the document reports what is wrong with it
     let key = node.entity_key(command.collection());
@@ -206,15 +210,15 @@ fn route_upsert(node: &Node, spec: &CollectionSpec, command: Command) -> Result<
     Ok(to_one(home.unwrap_or(PartitionId(0)), command))
 }
 
-fn to_one(partition: PartitionId, command: Command) -> Vec<RoutedCommand> {
+fn to_one(partition: PartitionId, command: DocumentCommand) -> Vec<RoutedCommand> {
     vec![RoutedCommand { partition, command, request_indexes: Vec::new() }]
 }
 
 /// Returns the command that changes what the other one finds, and inserts nothing.
-fn without_upsert(mut command: Command) -> Command {
-    if let Command::Update { upsert, .. }
-    | Command::Replace { upsert, .. }
-    | Command::FindAndModify { upsert, .. } = &mut command
+fn without_upsert(mut command: DocumentCommand) -> DocumentCommand {
+    if let DocumentCommand::Update { upsert, .. }
+    | DocumentCommand::Replace { upsert, .. }
+    | DocumentCommand::FindAndModify { upsert, .. } = &mut command
     {
         *upsert = false;
     }
@@ -222,12 +226,12 @@ fn without_upsert(mut command: Command) -> Command {
 }
 
 /// Returns the filter of a command on documents that match.
-pub fn filter_of(command: &Command) -> Option<&DocBytes> {
+pub fn filter_of(command: &DocumentCommand) -> Option<&DocBytes> {
     match command {
-        Command::Update { filter, .. }
-        | Command::Replace { filter, .. }
-        | Command::Delete { filter, .. }
-        | Command::FindAndModify { filter, .. } => Some(filter),
+        DocumentCommand::Update { filter, .. }
+        | DocumentCommand::Replace { filter, .. }
+        | DocumentCommand::Delete { filter, .. }
+        | DocumentCommand::FindAndModify { filter, .. } => Some(filter),
         _ => None,
     }
 }
@@ -235,9 +239,9 @@ pub fn filter_of(command: &Command) -> Option<&DocBytes> {
 /// Returns the order in which a command looks for a document.
 ///
 /// Errors: `Invalid` if it is malformed.
-pub fn sort_of(command: &Command, collation: Option<Collation>) -> Result<SortOrder> {
+pub fn sort_of(command: &DocumentCommand, collation: Option<Collation>) -> Result<SortOrder> {
     Ok(match command {
-        Command::FindAndModify { sort: Some(sort), .. } => {
+        DocumentCommand::FindAndModify { sort: Some(sort), .. } => {
             SortOrder::parse_query(RawDocument::from_bytes(sort).map_err(bad_bson)?)?
                 .with_collation(collation)
         }
@@ -246,7 +250,7 @@ pub fn sort_of(command: &Command, collation: Option<Collation>) -> Result<SortOr
 }
 
 /// Returns whether the filter of a command says which `_id` it wants.
-fn has_id(command: &Command) -> Result<bool> {
+fn has_id(command: &DocumentCommand) -> Result<bool> {
     let Some(filter) = filter_of(command) else { return Ok(false) };
     let id = RawDocument::from_bytes(filter).map_err(bad_bson)?.get("_id").ok().flatten();
     Ok(id.is_some_and(|id| !matches!(id, RawBsonRef::Document(_) | RawBsonRef::RegularExpression(_))))
@@ -257,7 +261,7 @@ fn determined_partition(
     node: &Node,
     documents: &DocumentSnapshot,
     spec: &CollectionSpec,
-    command: &Command,
+    command: &DocumentCommand,
     collation: Option<&Collation>,
 ) -> Result<Option<PartitionId>> {
     if spec.gathered {
@@ -287,7 +291,7 @@ fn determined_partition(
 fn first_match(
     documents: &DocumentSnapshot,
     spec: &CollectionSpec,
-    command: &Command,
+    command: &DocumentCommand,
     collation: Option<&Collation>,
 ) -> Result<Option<PartitionId>> {
     let Some(filter) = filter_of(command) else { return Ok(None) };
@@ -316,20 +320,24 @@ fn first_match(
 /// Returns the definition of the collection of a command; `None` if the command creates it.
 pub fn collection_spec_of<'d>(
     documents: &'d DocumentSnapshot,
-    command: &Command,
+    command: &DocumentCommand,
 ) -> Result<Option<&'d CollectionSpec>> {
     match command {
-        Command::CreateCollection(_) | Command::EndDatabase { .. } => Ok(None),
+        DocumentCommand::CreateCollection(_) | DocumentCommand::EndDatabase { .. } => Ok(None),
         other => documents.spec(other.collection()).map(Some),
     }
 }
 
 /// Returns the command with an `_id` in its replacement: its own, else that of the filter, else as [`Node::with_id`] adds one.
 /// Other commands stay as they are.
-fn with_id_of_filter(node: &Node, mut command: Command) -> Result<Command> {
-    let (Command::Replace { collection, filter, doc, upsert_id, .. }
-    | Command::FindAndModify {
-        collection, filter, change: Modification::Replace(doc), upsert_id, ..
+fn with_id_of_filter(node: &Node, mut command: DocumentCommand) -> Result<DocumentCommand> {
+    let (DocumentCommand::Replace { collection, filter, doc, upsert_id, .. }
+    | DocumentCommand::FindAndModify {
+        collection,
+        filter,
+        change: Modification::Replace(doc),
+        upsert_id,
+        ..
     }) = &mut command
     else {
         return Ok(command);

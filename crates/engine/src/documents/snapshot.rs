@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use bson::raw::RawDocument;
 use tidemill_docs::{
-    Collation, Collection, CollectionSpec, Command, Direction, DocBytes, DocumentChange, Filter, FindOptions,
-    FoundDocuments, HeldMemory, Key, SortOrder, Store, StoreSnapshot, merge_found,
+    Collation, Collection, CollectionSpec, Direction, DocBytes, DocumentChange, DocumentCommand, Filter,
+    FindOptions, FoundDocuments, HeldMemory, Key, SortOrder, Store, StoreSnapshot, merge_found,
 };
 use tidemill_types::{Error, Offset, PartitionId, Result, Value, budget, did_you_mean, partition_of_key};
 
@@ -117,7 +117,7 @@ impl DocumentSnapshot {
     pub(crate) fn fetch_for_write(
         &self,
         partition: usize,
-        command: &Command,
+        command: &DocumentCommand,
         (filter, sort): (Option<&Filter>, &SortOrder),
         entity_key: Option<&str>,
     ) -> Result<Store> {

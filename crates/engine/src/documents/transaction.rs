@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use tidemill_docs::{
-    CollectionChange, CollectionSpec, Command, CommandOutcome, DocBytes, DocsError, DocumentChange,
+    CollectionChange, CollectionSpec, CommandOutcome, DocBytes, DocsError, DocumentChange, DocumentCommand,
     ErrorCode, Key, Sequence, Store, TransactionWrites, write_conflict,
 };
 use tidemill_log::Durability;
@@ -79,7 +79,7 @@ impl Transaction {
     /// Errors: those of the command; `Conflict` with MongoDB's code 112 if another writer has changed one of the documents since the
     /// transaction began, or another transaction is about to. After any error, also one of
     /// [`CommandOutcome::errors`], the transaction can only be taken back.
-    pub fn write(&mut self, command: Command) -> Result<CommandOutcome> {
+    pub fn write(&mut self, command: DocumentCommand) -> Result<CommandOutcome> {
         self.check_not_failed()?;
         let outcome = self.apply(command);
         self.failed = match &outcome {
@@ -103,7 +103,7 @@ impl Transaction {
         }
     }
 
-    fn apply(&mut self, command: Command) -> Result<CommandOutcome> {
+    fn apply(&mut self, command: DocumentCommand) -> Result<CommandOutcome> {
         if !command.writes_documents() {
             return self.define(command);
         }
@@ -163,7 +163,7 @@ impl Transaction {
     fn write_elsewhere(
         &mut self,
         partition: usize,
-        command: &Command,
+        command: &DocumentCommand,
         sequence: Sequence,
     ) -> Result<(CommandOutcome, Vec<DocumentChange>)> {
         let collation = collation_of(&self.documents, command)?;
@@ -204,20 +204,20 @@ impl Transaction {
     }
 
     /// Creates a collection, or an index of one that the transaction has created.
-    fn define(&mut self, command: Command) -> Result<CommandOutcome> {
+    fn define(&mut self, command: DocumentCommand) -> Result<CommandOutcome> {
         let command = self.node.with_entity_definition(command)?;
         let command = self.node.app.deployment.queries.document_tables.checked(command)?;
         match command {
-            Command::CreateCollection(spec) => {
+            DocumentCommand::CreateCollection(spec) => {
                 if let Ok(old) = self.documents.spec(&spec.name) {
                     let same = old.is_same(&spec);
                     let exists = || namespace_exists(&spec.name);
                     return same.then(CommandOutcome::default).ok_or_else(exists);
                 }
-                self.in_all_partitions(&Command::CreateCollection(spec.clone()))?;
+                self.in_all_partitions(&DocumentCommand::CreateCollection(spec.clone()))?;
                 self.created.push(spec.name);
             }
-            Command::CreateIndex { ref collection, ref index } if self.has_created(collection) => {
+            DocumentCommand::CreateIndex { ref collection, ref index } if self.has_created(collection) => {
                 let spec = self.documents.spec(collection)?;
                 let by_id = index.fields.first().is_some_and(|(path, _)| path == "_id");
                 // each partition keeps its own indexes
@@ -231,11 +231,14 @@ impl Transaction {
                         )));
                     }
                     let change = CollectionChange { gathered: true, ..CollectionChange::default() };
-                    self.in_all_partitions(&Command::Modify { collection: collection.clone(), change })?;
+                    self.in_all_partitions(&DocumentCommand::Modify {
+                        collection: collection.clone(),
+                        change,
+                    })?;
                 }
                 self.in_all_partitions(&command)?;
             }
-            Command::DropIndex { ref collection, .. } if self.has_created(collection) => {
+            DocumentCommand::DropIndex { ref collection, .. } if self.has_created(collection) => {
                 self.in_all_partitions(&command)?;
             }
             _ => {
@@ -248,7 +251,7 @@ impl Transaction {
     }
 
     /// Applies a command about a collection, for this transaction alone.
-    fn in_all_partitions(&mut self, command: &Command) -> Result<()> {
+    fn in_all_partitions(&mut self, command: &DocumentCommand) -> Result<()> {
         let now = self.node.host.clock.now();
         let mut is_any_here = false;
         for (p, store) in self.stores.iter_mut().enumerate() {
@@ -271,7 +274,7 @@ impl Transaction {
     /// Creates a collection as an insert outside of a transaction does.
     fn create_collection(&mut self, name: &str) -> Result<()> {
         let spec = self.node.new_collection(name);
-        self.define(Command::CreateCollection(spec)).map(drop)
+        self.define(DocumentCommand::CreateCollection(spec)).map(drop)
     }
 
     /// Sees to it that no other open transaction writes a document that this one has written.

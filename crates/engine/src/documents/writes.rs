@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bson::raw::RawDocument;
-use tidemill_docs::{Command, CommandOutcome, DocBytes, FindOptions, Modification, update_limits};
+use tidemill_docs::{CommandOutcome, DocBytes, DocumentCommand, FindOptions, Modification, update_limits};
 use tidemill_log::Durability;
 use tidemill_types::{Error, Offset, PartitionId, Result};
 
@@ -46,7 +46,7 @@ impl Node {
     /// Errors: those of `Engine::write_documents`; `Conflict` if the session has gone on to a later write.
     pub fn write_documents(
         self: &Arc<Self>,
-        command: Command,
+        command: DocumentCommand,
         durability: Option<Durability>,
         session: Option<&SessionWrite>,
     ) -> Result<CommandOutcome> {
@@ -64,7 +64,7 @@ impl Node {
         if self.collection_spec(name).is_ok() {
             return Ok(());
         }
-        let create = route_to_all(self, &Command::CreateCollection(self.new_collection(name)));
+        let create = route_to_all(self, &DocumentCommand::CreateCollection(self.new_collection(name)));
         self.append_commands(create, true, durability, None)?.wait().map(drop)
     }
 
@@ -73,7 +73,7 @@ impl Node {
     /// Errors: as [`Self::write_documents`], those of the documents themselves excepted.
     pub fn submit_documents(
         self: &Arc<Self>,
-        command: Command,
+        command: DocumentCommand,
         durability: Option<Durability>,
         session: Option<&SessionWrite>,
     ) -> Result<DocumentWrite> {
@@ -89,9 +89,9 @@ impl Node {
             if let Some(session) = session
                 && let Some(outcome) = self.session_outcome(session)?
             {
-                return Ok(DocumentWrite { progress: Progress::Known(outcome), search });
+                return Ok(DocumentWrite { progress: WriteProgress::Known(outcome), search });
             }
-            search = Some(Search {
+            search = Some(DocumentSearch {
                 node: self.clone(),
                 command: command.clone(),
                 replicated,
@@ -104,7 +104,7 @@ impl Node {
         let mut routed = route(self, &documents, command)?;
         if ordered && routed.len() > 1 {
             let appended = self.append_ordered_insert(routed, durability, session)?;
-            return Ok(DocumentWrite { progress: Progress::Appended(appended), search });
+            return Ok(DocumentWrite { progress: WriteProgress::Appended(appended), search });
         }
         if routed.len() > 1 && !replicated {
             routed = self.up_to_first_refused(&documents, routed)?;
@@ -113,7 +113,7 @@ impl Node {
             routed = in_order_of_request(routed, self.host.commits.time_of_statement(self.host.clock.now()));
         }
         let appended = self.append_commands(routed, replicated, durability, session)?;
-        Ok(DocumentWrite { progress: Progress::Appended(appended), search })
+        Ok(DocumentWrite { progress: WriteProgress::Appended(appended), search })
     }
 
     /// Cuts an update of many documents of several partitions behind the first document that it refuses, in their order. It is found in the
@@ -228,21 +228,21 @@ impl AppendedCommands {
 /// Commands that one thread submits for documents of one partition are applied in the order of their submission.
 #[must_use = "without waiting, nobody knows whether the command was durable and what it did"]
 pub struct DocumentWrite {
-    progress: Progress,
+    progress: WriteProgress,
     /// Search to repeat if the command comes too late for the document that it found.
-    search: Option<Search>,
+    search: Option<DocumentSearch>,
 }
 
-enum Progress {
+enum WriteProgress {
     /// The command had been executed before.
     Known(CommandOutcome),
     Appended(AppendedCommands),
 }
 
 /// A command on one document, which its partition was looked up for.
-struct Search {
+struct DocumentSearch {
     node: Arc<Node>,
-    command: Command,
+    command: DocumentCommand,
     replicated: bool,
     durability: Option<Durability>,
     session: Option<SessionWrite>,
@@ -254,8 +254,8 @@ impl DocumentWrite {
     /// Errors: those of `Engine::write_documents`.
     pub fn wait(self) -> Result<CommandOutcome> {
         let outcome = match self.progress {
-            Progress::Known(outcome) => return Ok(outcome),
-            Progress::Appended(commands) => commands.wait()?,
+            WriteProgress::Known(outcome) => return Ok(outcome),
+            WriteProgress::Appended(commands) => commands.wait()?,
         };
         match self.search {
             Some(search) if outcome == CommandOutcome::default() => search.repeat(),
@@ -264,7 +264,7 @@ impl DocumentWrite {
     }
 }
 
-impl Search {
+impl DocumentSearch {
     /// Repeats a command that changed nothing, as long as there is a document for it.
     fn repeat(self) -> Result<CommandOutcome> {
         let Some((filter, upserts)) = searched(&self.command) else {
@@ -296,15 +296,17 @@ impl Search {
 
 /// Returns the filter of a command that first looks for the partition of a document, and whether it inserts a
 /// document if it finds none.
-fn searched(command: &Command) -> Option<(&DocBytes, bool)> {
+fn searched(command: &DocumentCommand) -> Option<(&DocBytes, bool)> {
     match command {
-        Command::Update { filter, multi, upsert, .. } if *upsert || !multi => Some((filter, *upsert)),
-        Command::Delete { filter, multi: false, .. } => Some((filter, false)),
-        Command::Replace { filter, upsert, .. } => Some((filter, *upsert)),
-        Command::FindAndModify { filter, upsert, change, .. } => {
+        DocumentCommand::Update { filter, multi, upsert, .. } if *upsert || !multi => Some((filter, *upsert)),
+        DocumentCommand::Delete { filter, multi: false, .. } => Some((filter, false)),
+        DocumentCommand::Replace { filter, upsert, .. } => Some((filter, *upsert)),
+        DocumentCommand::FindAndModify { filter, upsert, change, .. } => {
             Some((filter, *upsert && *change != Modification::Remove))
         }
-        Command::Unvalidated(inner) | Command::Collated { command: inner, .. } => searched(inner),
+        DocumentCommand::Unvalidated(inner) | DocumentCommand::Collated { command: inner, .. } => {
+            searched(inner)
+        }
         _ => None,
     }
 }

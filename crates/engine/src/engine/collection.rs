@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bson::raw::RawDocument;
-use tidemill_docs::{Command, CommandOutcome, DocBytes, FindOptions};
+use tidemill_docs::{CommandOutcome, DocBytes, DocumentCommand, FindOptions};
 use tidemill_log::Durability;
 use tidemill_types::{PartitionId, Result, Value};
 
@@ -90,7 +90,7 @@ impl<'e> DocumentCollection<'e> {
     ///
     /// Errors: those of [`Engine::write_documents`]; errors of single documents are in the outcome.
     pub fn insert(&self, docs: Vec<DocBytes>, durability: Option<Durability>) -> Result<CommandOutcome> {
-        let command = Command::Insert { collection: self.name.to_string(), docs, ordered: true };
+        let command = DocumentCommand::Insert { collection: self.name.to_string(), docs, ordered: true };
         self.engine.write_documents(command, durability)
     }
 
@@ -103,7 +103,7 @@ impl<'e> DocumentCollection<'e> {
         update: DocBytes,
         durability: Option<Durability>,
     ) -> Result<CommandOutcome> {
-        let command = Command::Update {
+        let command = DocumentCommand::Update {
             collection: self.name.to_string(),
             filter,
             update,
@@ -118,7 +118,7 @@ impl<'e> DocumentCollection<'e> {
     ///
     /// Errors: those of [`Engine::write_documents`].
     pub fn delete_one(&self, filter: DocBytes, durability: Option<Durability>) -> Result<CommandOutcome> {
-        let command = Command::Delete { collection: self.name.to_string(), filter, multi: false };
+        let command = DocumentCommand::Delete { collection: self.name.to_string(), filter, multi: false };
         self.engine.write_documents(command, durability)
     }
 }

@@ -3,7 +3,8 @@
 use bson::Bson;
 use bson::raw::RawDocument;
 use tidemill_docs::{
-    Collation, Collection, CollectionSpec, Command, CommandOutcome, DocBytes, FindOptions, ViewSpec, get_path,
+    Collation, Collection, CollectionSpec, CommandOutcome, DocBytes, DocumentCommand, FindOptions, ViewSpec,
+    get_path,
 };
 use tidemill_log::Durability;
 use tidemill_types::{Result, Timestamp};
@@ -177,7 +178,7 @@ impl Engine {
     /// Errors: `NotFound` for an unknown collection; `Invalid` and `Conflict` as the command defines.
     pub fn write_documents(
         &self,
-        command: Command,
+        command: DocumentCommand,
         durability: Option<Durability>,
     ) -> Result<CommandOutcome> {
         self.write_session_documents(command, durability, None)
@@ -190,7 +191,7 @@ impl Engine {
     /// than the log takes wait for the disk.
     pub fn submit_documents(
         &self,
-        command: Command,
+        command: DocumentCommand,
         durability: Option<Durability>,
     ) -> Result<DocumentWrite> {
         self.node.submit_documents(command, durability, None)
@@ -210,7 +211,7 @@ impl Engine {
     /// Errors: as [`Self::write_documents`]; `Conflict` if the session has gone on to a later write.
     pub fn write_session_documents(
         &self,
-        command: Command,
+        command: DocumentCommand,
         durability: Option<Durability>,
         session: Option<&SessionWrite>,
     ) -> Result<CommandOutcome> {

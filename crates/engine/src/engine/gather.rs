@@ -2,7 +2,7 @@
 
 use bson::raw::RawDocument;
 use bson::rawdoc;
-use tidemill_docs::{Collection, CollectionChange, Command, DocBytes, FindOptions, get_path};
+use tidemill_docs::{Collection, CollectionChange, DocBytes, DocumentCommand, FindOptions, get_path};
 use tidemill_log::Durability;
 use tidemill_types::{Error, ErrorKind, PartitionId, Result};
 
@@ -36,7 +36,10 @@ impl Engine {
         }
         if !spec.gathered {
             let change = CollectionChange { gathered: true, ..CollectionChange::default() };
-            self.write_documents(Command::Modify { collection: name.to_owned(), change }, durability)?;
+            self.write_documents(
+                DocumentCommand::Modify { collection: name.to_owned(), change },
+                durability,
+            )?;
         }
         let home = self.node.partition_of_collection(&spec);
         let mut conflicts = 0;
@@ -60,7 +63,7 @@ impl Engine {
             return Ok(());
         }
         let change = CollectionChange { put_in_order: true, ..CollectionChange::default() };
-        let command = Command::Modify { collection: name.to_owned(), change };
+        let command = DocumentCommand::Modify { collection: name.to_owned(), change };
         self.write_documents(command, durability).map(drop)
     }
 
@@ -96,11 +99,11 @@ impl Engine {
             let id = document.get("_id").map_err(bad_bson)?;
             let id = id.ok_or_else(|| Error::internal(format!("a document of `{name}` without _id")))?;
             let filter = rawdoc! { "_id": { "$eq": bson::RawBson::from(id) } }.into_bytes().into();
-            let command = Command::Delete { collection: name.to_owned(), filter, multi: false };
+            let command = DocumentCommand::Delete { collection: name.to_owned(), filter, multi: false };
             transaction.write(command)?;
         }
         let count = moved.len();
-        let insert = Command::Insert { collection: name.to_owned(), docs: moved, ordered: true };
+        let insert = DocumentCommand::Insert { collection: name.to_owned(), docs: moved, ordered: true };
         let outcome = transaction.write(insert.with_sequences(sequences).without_validation())?;
         if let Some(failed) = outcome.errors.into_iter().next() {
             return Err(failed.error.into());

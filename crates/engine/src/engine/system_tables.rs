@@ -57,7 +57,7 @@ impl Engine {
         Ok(Some(batch.expect("columns of one table have one length")))
     }
 
-    fn streams_table(&self) -> Result<Columns> {
+    fn streams_table(&self) -> Result<SystemColumns> {
         let streams = [self.streams()?, self.former_streams()?].concat();
         let fields =
             |s: &StreamInfo| s.fields().map(|(n, t)| format!("{n} {t}")).collect::<Vec<_>>().join(", ");
@@ -78,7 +78,7 @@ impl Engine {
         ])
     }
 
-    fn partitions_table(&self) -> Columns {
+    fn partitions_table(&self) -> SystemColumns {
         let node = &self.node;
         let all = node.owned.replicas();
         let views: Vec<_> = all.iter().map(|p| p.view()).collect();
@@ -98,7 +98,7 @@ impl Engine {
         ]
     }
 
-    fn tablets_table(&self) -> Columns {
+    fn tablets_table(&self) -> SystemColumns {
         let tables = &self.node.app.tables;
         let tablets: Vec<_> = tables
             .writable()
@@ -117,7 +117,7 @@ impl Engine {
     }
 
     /// One row per stream and zone: the tail in memory, flushed tablets, merged tablets.
-    fn zones_table(&self) -> Columns {
+    fn zones_table(&self) -> SystemColumns {
         let tables = &self.node.app.tables;
         let mut zones: Vec<(String, &str, u64, u64, u64)> = Vec::new();
         for (stream, table) in tables.writable().chain(tables.former()) {
@@ -140,7 +140,7 @@ impl Engine {
     }
 
     /// One row if there is a cache of tablets, otherwise none.
-    fn cache_table(&self) -> Columns {
+    fn cache_table(&self) -> SystemColumns {
         let stats = self.node.host.zones.cache_stats();
         let one = |value: fn(&CacheStats) -> u64| stats.iter().map(value);
         vec![
@@ -153,7 +153,7 @@ impl Engine {
         ]
     }
 
-    fn rules_table(&self) -> Result<Columns> {
+    fn rules_table(&self) -> Result<SystemColumns> {
         let rules = self.rules()?;
         Ok(vec![
             text("rule", rules.iter().map(|r| r.name.clone())),
@@ -166,7 +166,7 @@ impl Engine {
         ])
     }
 
-    fn queries_table(&self) -> Result<Columns> {
+    fn queries_table(&self) -> Result<SystemColumns> {
         let all = self.queries()?;
         Ok(vec![
             text("file", all.iter().map(|q| q.file.clone())),
@@ -182,7 +182,7 @@ impl Engine {
         ])
     }
 
-    fn ledger_table(&self) -> Result<Columns> {
+    fn ledger_table(&self) -> Result<SystemColumns> {
         let streams = [self.streams()?, self.former_streams()?].concat();
         Ok(vec![
             text("stream", streams.iter().map(|s| s.schema.name.clone())),
@@ -197,7 +197,7 @@ impl Engine {
         ])
     }
 
-    fn transfers_table(&self) -> Result<Columns> {
+    fn transfers_table(&self) -> Result<SystemColumns> {
         let all = transfers::list(&self.node)?;
         Ok(vec![
             int("from_partition", all.iter().map(|t| t.from.0.into())),
@@ -208,7 +208,7 @@ impl Engine {
         ])
     }
 
-    fn collections_table(&self) -> Result<Columns> {
+    fn collections_table(&self) -> Result<SystemColumns> {
         let all = self.collections()?;
         Ok(vec![
             text("collection", all.iter().map(|c| c.name.clone())),
@@ -219,7 +219,7 @@ impl Engine {
         ])
     }
 
-    fn sources_table(&self) -> Result<Columns> {
+    fn sources_table(&self) -> Result<SystemColumns> {
         let mut rows = Vec::new();
         for (partition, progress) in (0..).zip(self.node.progress()?) {
             rows.extend(progress.sources.into_iter().map(|(name, position)| (name, partition, position)));
@@ -232,7 +232,7 @@ impl Engine {
         ])
     }
 
-    fn sinks_table(&self) -> Columns {
+    fn sinks_table(&self) -> SystemColumns {
         let all = self.sinks();
         vec![
             text("sink", all.iter().map(|s| s.name.clone())),
@@ -247,7 +247,7 @@ impl Engine {
     }
 }
 
-type Columns = Vec<(&'static str, ArrayRef)>;
+type SystemColumns = Vec<(&'static str, ArrayRef)>;
 
 fn text(name: &'static str, values: impl IntoIterator<Item = String>) -> (&'static str, ArrayRef) {
     (name, Arc::new(StringArray::from_iter_values(values)))

@@ -9,11 +9,11 @@ use crate::commit::{SessionWrite, TransactionPart};
 
 /// Encoder of entries; reuses scratch space between calls.
 #[derive(Default)]
-pub struct Encoder {
+pub struct EntryEncoder {
     batches: BatchEncoder,
 }
 
-impl Encoder {
+impl EntryEncoder {
     /// Encodes the entry.
     pub fn encode(&mut self, entry: &Entry) -> Result<Vec<u8>> {
         let mut out = Vec::with_capacity(256);

@@ -21,7 +21,7 @@ use tidemill_types::{Error, Offset, PartitionId, Result, StreamSchema};
 use crate::commit::{SessionWrite, TransactionPart};
 
 pub use decode::{decode, provenance};
-pub use encode::Encoder;
+pub use encode::EntryEncoder;
 
 /// Position of a source after the rows of a record.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -45,7 +45,7 @@ fn streams() -> Streams {
 
 #[test]
 fn entries_round_trip() {
-    let bytes = Bytes::from(Encoder::default().encode(&events()).unwrap());
+    let bytes = Bytes::from(EntryEncoder::default().encode(&events()).unwrap());
     let (Entry::Events(a), Entry::Events(b)) = (events(), decode(&bytes, &streams()).unwrap()) else {
         panic!()
     };
@@ -59,7 +59,7 @@ fn entries_round_trip() {
 #[test]
 fn ticks_and_on_demand_queries_round_trip() {
     let round = |entry: Entry| {
-        let bytes = Bytes::from(Encoder::default().encode(&entry).unwrap());
+        let bytes = Bytes::from(EntryEncoder::default().encode(&entry).unwrap());
         decode(&bytes, &streams()).unwrap()
     };
     let jumps = vec![("a.siddhi".to_owned(), -5), ("b.siddhi".to_owned(), 1 << 40)];
@@ -86,7 +86,7 @@ fn positions_of_sources_round_trip_with_and_without_an_epoch() {
     for epoch in [None, Some(0), Some(u64::MAX)] {
         let source = Some(SourcePosition { name: "a#0".into(), position: 5, epoch });
         let load = Entry::LoadDocuments { source, collection: "C".into(), documents: Bytes::new() };
-        let bytes = Bytes::from(Encoder::default().encode(&load).unwrap());
+        let bytes = Bytes::from(EntryEncoder::default().encode(&load).unwrap());
         assert_eq!(decode(&bytes, &streams()).unwrap().source(), load.source());
     }
 }
@@ -98,7 +98,7 @@ fn events_of_a_rerun_round_trip_without_duplicates() {
         events.forwarded = forwarded;
         let keep = vec![Some(BooleanBuffer::from(vec![true, false, true]))];
         let kept = events.kept(&keep).unwrap();
-        let bytes = Bytes::from(Encoder::default().encode(&Entry::Rerun(kept)).unwrap());
+        let bytes = Bytes::from(EntryEncoder::default().encode(&Entry::Rerun(kept)).unwrap());
         let Entry::Rerun(back) = decode(&bytes, &streams()).unwrap() else { panic!() };
         let rows = back.rows();
         assert_eq!((back.forwarded, back.provenance, back.source, rows), (forwarded, None, None, 2));
@@ -123,14 +123,14 @@ fn transactions_round_trip() {
     for entry in
         [part(None, None), part(Some(vec![1, 3]), None), part(None, cause), part(Some(vec![]), cause)]
     {
-        let bytes = Bytes::from(Encoder::default().encode(&Entry::Transaction(entry.clone())).unwrap());
+        let bytes = Bytes::from(EntryEncoder::default().encode(&Entry::Transaction(entry.clone())).unwrap());
         let Entry::Transaction(back) = decode(&bytes, &streams()).unwrap() else { panic!() };
         assert_eq!(back, entry);
         let arrival = entry.cause.map(|(from, offset)| (from, offset, ArrivalKind::Transaction));
         assert_eq!(provenance(&bytes).unwrap(), arrival);
     }
     let parts = vec![part(None, None), part(Some(vec![5]), None)];
-    let bytes = Encoder::default().encode(&Entry::OrderTransaction(parts.clone())).unwrap();
+    let bytes = EntryEncoder::default().encode(&Entry::OrderTransaction(parts.clone())).unwrap();
     let Entry::OrderTransaction(back) = decode(&Bytes::from(bytes.clone()), &streams()).unwrap() else {
         panic!()
     };
@@ -142,7 +142,7 @@ fn transactions_round_trip() {
 
 #[test]
 fn no_prefix_and_no_flipped_byte_panics() {
-    let bytes = Encoder::default().encode(&events()).unwrap();
+    let bytes = EntryEncoder::default().encode(&events()).unwrap();
     for end in 0..bytes.len() {
         assert!(decode(&Bytes::copy_from_slice(&bytes[..end]), &streams()).is_err());
     }

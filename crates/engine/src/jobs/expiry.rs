@@ -1,6 +1,6 @@
 //! Deletes documents whose time in an index with `expire_after_seconds` has passed.
 
-use tidemill_docs::{Collection, Command};
+use tidemill_docs::{Collection, DocumentCommand};
 use tidemill_types::{ErrorKind, PartitionId, Result};
 
 use crate::entry::Entry;
@@ -23,7 +23,7 @@ fn delete_expired(node: &Node) -> Result<()> {
     for partition in node.owned.all() {
         let view = partition.view();
         for collection in view.documents.collections().filter(|collection| expires(collection)) {
-            let command = Command::Expire { collection: collection.spec().name.clone() };
+            let command = DocumentCommand::Expire { collection: collection.spec().name.clone() };
             entries.push((partition.id, Entry::Command(command.to_bytes()?)));
         }
     }

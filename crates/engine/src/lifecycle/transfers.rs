@@ -184,7 +184,8 @@ impl ArrivedEmissions {
                 "partition {p}: other partitions hold events that follow from records up to offset {remembered}, but its \
                  log ends at {end}: those records are lost; their offsets are passed over"
             ));
-            let filler = Bytes::from(entry::Encoder::default().encode(&Entry::Tick { jumps: Vec::new() })?);
+            let filler =
+                Bytes::from(entry::EntryEncoder::default().encode(&Entry::Tick { jumps: Vec::new() })?);
             let mut left = (remembered.0 - end.0) as usize;
             while left > 0 {
                 let now = left.min(FILLER_RECORDS_PER_APPEND);

@@ -14,12 +14,12 @@ use crate::state::view::PartitionView;
 
 /// Records that wait for the votes on the transaction that is the first of them.
 #[derive(Default)]
-pub(super) struct Waiting {
+pub(super) struct BlockedRecords {
     pub(super) records: VecDeque<PendingRecord>,
     participant: Participant,
 }
 
-impl Waiting {
+impl BlockedRecords {
     pub(super) fn is_some(&self) -> bool {
         self.participant.holds_out() || !self.records.is_empty()
     }

@@ -41,7 +41,7 @@ use crate::state::backlog::BacklogPermit;
 use crate::state::current_record::CurrentRecord;
 use crate::state::set_aside;
 use crate::state::view::{PartitionView, PublishedCounters};
-use commit::Waiting;
+use commit::BlockedRecords;
 use failure::panic_error;
 use threads::PartitionThreads;
 
@@ -75,7 +75,7 @@ pub struct Partition {
     pub state: RwLock<PartitionState>,
     view: Arc<ArcSwap<PartitionView>>,
     /// Records that are durable and wait for the votes on a transaction before them. Only the owner uses them.
-    waiting: Mutex<Waiting>,
+    waiting: Mutex<BlockedRecords>,
     /// Counters of rules and queries after the last applied batch.
     pub counters: PublishedCounters,
     /// Offset after the last applied record.
@@ -362,7 +362,7 @@ impl Partition {
     fn forget_waiting(&self) {
         self.host.part_replies.forget_partition(self.id);
         self.host.outcomes.forget(self.id);
-        *self.waiting.lock() = Waiting::default();
+        *self.waiting.lock() = BlockedRecords::default();
     }
 
     /// Applies records that wait in the log and forwards what they emit, on the caller's thread, for a partition without threads. Returns false if there were no records.

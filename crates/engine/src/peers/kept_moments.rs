@@ -63,14 +63,14 @@ impl KeptMoments {
 
 #[cfg(test)]
 mod tests {
-    use tidemill_docs::{Limits, Store};
+    use tidemill_docs::{Store, StoreLimits};
 
     use super::*;
 
     #[test]
     fn a_moment_is_kept_while_it_is_used_and_until_it_is_released() {
         let moments = KeptMoments::default();
-        let documents = || Store::new(Limits::default()).snapshot();
+        let documents = || Store::new(StoreLimits::default()).snapshot();
         let (a, b) = (moments.keep(documents(), Duration::ZERO), moments.keep(documents(), Duration::ZERO));
         let later = UNUSED_MAX - Duration::from_secs(1);
         assert!(moments.get(a, later).is_ok());

@@ -32,7 +32,7 @@ use crossbeam_channel::Receiver;
 use parking_lot::Mutex;
 use tidemill_gateway::{Gateway, Metrics};
 use tidemill_rpc::{
-    CallError, CallRequest, Limits, NodeIdentity, NodeSettings, Peers, Reply, RpcFrontEnd, Security,
+    CallError, CallLimits, CallRequest, NodeIdentity, NodeSettings, Peers, Reply, RpcFrontEnd, Security,
 };
 use tidemill_types::{Error, Offset, PartitionId, Result};
 use tokio::time::Instant;
@@ -102,7 +102,7 @@ impl PeerListener {
             })?;
         let runtime = StoreRuntime::new(runtime);
         let settings =
-            Arc::new(NodeSettings { identity, protocols: 1..=1, security, limits: Limits::default() });
+            Arc::new(NodeSettings { identity, protocols: 1..=1, security, limits: CallLimits::default() });
         let answers = Arc::new(Answers::new(node));
         let front_end = RpcFrontEnd::new(settings.clone(), Arc::new(AnswerHandler(answers.clone())))?;
         let listener = runtime.run(async move { front_end.listen(listen).await })?;

@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use tidemill_connect::OnError;
-use tidemill_flow::io::connector::Direction;
+use tidemill_flow::io::connector::ConnectorDirection;
 use tidemill_flow::io::file::is_file;
 use tidemill_flow::limits::Limits;
 use tidemill_flow::plan::{self, AppPlan};
@@ -341,7 +341,7 @@ fn parse_shown_file(
 }
 
 /// The streams of a file that are streams of the engine.
-pub fn engine_streams(plan: &AppPlan) -> impl Iterator<Item = &catalog::Stream> {
+pub fn engine_streams(plan: &AppPlan) -> impl Iterator<Item = &catalog::CatalogStream> {
     let streams = plan.catalog.streams().iter().enumerate();
     streams
         .filter(|(i, s)| plan.catalog.window(*i).is_none() && !s.name.starts_with(['#', '!']))
@@ -350,9 +350,9 @@ pub fn engine_streams(plan: &AppPlan) -> impl Iterator<Item = &catalog::Stream> 
 
 /// The fault streams that get the events which sinks refuse. They are streams of the engine too: their events come
 /// from the threads that deliver.
-fn fault_streams(plan: &AppPlan) -> impl Iterator<Item = &catalog::Stream> {
+fn fault_streams(plan: &AppPlan) -> impl Iterator<Item = &catalog::CatalogStream> {
     plan.connectors.iter().filter_map(|connector| match &connector.direction {
-        Direction::Out(config) if config.on_error == OnError::Stream => {
+        ConnectorDirection::Out(config) if config.on_error == OnError::Stream => {
             let of = &plan.catalog.streams()[connector.stream].name;
             plan.catalog.find(&format!("!{of}")).map(|fault| &plan.catalog.streams()[fault])
         }
@@ -361,7 +361,7 @@ fn fault_streams(plan: &AppPlan) -> impl Iterator<Item = &catalog::Stream> {
 }
 
 /// Returns the schema of a stream of a file, spread by `key`.
-pub fn schema(stream: &catalog::Stream, key: Option<&str>) -> Arc<StreamSchema> {
+pub fn schema(stream: &catalog::CatalogStream, key: Option<&str>) -> Arc<StreamSchema> {
     let fields = stream.attributes.iter().map(|(name, ty)| Field::new(name.clone(), *ty));
     let key = key.and_then(|key| {
         stream.attributes.iter().position(|(name, ty)| name == key && *ty != FieldType::Object)
@@ -497,7 +497,7 @@ fn idle_option(app: &ast::App) -> Result<Option<(i64, i64)>, Diagnostic> {
 }
 
 /// Returns a time of an annotation, in milliseconds. Errors: it is not a time, or not above 0.
-pub fn time_option(element: &ast::Element) -> Result<i64, Diagnostic> {
+pub fn time_option(element: &ast::AnnotationEntry) -> Result<i64, Diagnostic> {
     let file = SourceFile::new(FileId(0), "time", element.value.value.as_str());
     let ms = match siddhi::parse_expression(&file).map(|e| e.kind) {
         Ok(ExprKind::Time(time)) => Some(time.ms),

@@ -4,8 +4,8 @@ use tidemill_flow::catalog::Catalog;
 use tidemill_flow::io::file::is_file;
 use tidemill_lang::Span;
 use tidemill_lang::siddhi::ast::{
-    Annotation, AnnotationArg, App, Attribute, Definition, Element, ExecutionElement, Ident, Query, Scope,
-    StreamDefinition, StreamRef, Text, TypeName,
+    Annotation, AnnotationArg, AnnotationEntry, App, Attribute, Definition, ExecutionElement, Ident, Query,
+    Scope, StreamDefinition, StreamRef, Text, TypeName,
 };
 
 use super::placement::Placement;
@@ -98,7 +98,7 @@ fn name_query(query: &mut Query, name: &str) {
     }
     let span = query.span;
     let text = |value: &str| Text { value: value.to_owned(), span };
-    let element = Element { key: Some(text("name")), value: text(name), span };
+    let element = AnnotationEntry { key: Some(text("name")), value: text(name), span };
     query.annotations.push(Annotation {
         name: Ident { name: "info".into(), span },
         args: vec![AnnotationArg::Element(element)],

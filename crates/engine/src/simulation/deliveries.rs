@@ -8,7 +8,7 @@ use rand::{Rng, SeedableRng};
 use tidemill_types::{EventId, Offset, PartitionId};
 
 use super::engine::PARTITIONS;
-use super::model::StoredRow;
+use super::model::ModelRow;
 use super::outside::{ArrivedEvent, Outside};
 use super::placement::Placement;
 use crate::delivery::Delivery;
@@ -91,7 +91,7 @@ impl Deliveries {
 
     /// Checks that every stored event has come to a sink, in order by partition: once if the system keeps positions, and twice only if its
     /// owner could not know that it had come.
-    pub fn check(&self, sink: &str, is_exact: bool, stored: &[StoredRow]) -> Result<u64, String> {
+    pub fn check(&self, sink: &str, is_exact: bool, stored: &[ModelRow]) -> Result<u64, String> {
         let events = self.outside.table(sink).events;
         let mut first: BTreeMap<EventId, ArrivedEvent> = BTreeMap::new();
         let mut last: BTreeMap<PartitionId, EventId> = BTreeMap::new();
@@ -117,7 +117,7 @@ impl Deliveries {
     }
 }
 
-fn event_id(row: &StoredRow) -> EventId {
+fn event_id(row: &ModelRow) -> EventId {
     let (partition, offset, row) = row.position;
     EventId { partition: PartitionId(partition as u32), offset: Offset(offset as u64), row: row as u32 }
 }

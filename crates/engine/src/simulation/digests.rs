@@ -11,10 +11,10 @@ use crate::digest::{Digest, DigestObserver, EffectDigests};
 
 /// Digests of all records that the engines of a simulation have applied.
 #[derive(Default)]
-pub struct DigestAudit(Mutex<Seen>);
+pub struct DigestAudit(Mutex<SeenDigests>);
 
 #[derive(Default, Clone)]
-struct Seen {
+struct SeenDigests {
     digests: BTreeMap<(PartitionId, Offset), (Digest, &'static str)>,
     /// Records that were applied more than once.
     repeated: u64,
@@ -43,14 +43,14 @@ impl DigestAudit {
     ///
     /// Errors: the first record that had other effects the second time.
     pub fn check(&self) -> Result<u64, String> {
-        let Seen { repeated, difference, .. } = &*self.0.lock();
+        let SeenDigests { repeated, difference, .. } = &*self.0.lock();
         difference.clone().map_or(Ok(*repeated), Err)
     }
 }
 
 impl DigestObserver for DigestAudit {
     fn applied(&self, partition: PartitionId, offset: Offset, kind: &'static str, digest: Digest) {
-        let Seen { digests, repeated, difference } = &mut *self.0.lock();
+        let SeenDigests { digests, repeated, difference } = &mut *self.0.lock();
         let Some((known, _)) = digests.get(&(partition, offset)) else {
             digests.insert((partition, offset), (digest, kind));
             return;

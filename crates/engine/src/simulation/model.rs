@@ -46,12 +46,12 @@ const BIG: i64 = 50;
 
 /// A stored row: partition, offset, row, and its fields as JSON.
 #[derive(Debug, Clone)]
-pub struct StoredRow {
+pub struct ModelRow {
     pub position: (i64, i64, i64),
     pub fields: serde_json::Map<String, serde_json::Value>,
 }
 
-impl StoredRow {
+impl ModelRow {
     fn text(&self, field: &str) -> &str {
         self.fields.get(field).and_then(|v| v.as_str()).unwrap_or_default()
     }
@@ -64,11 +64,11 @@ impl StoredRow {
 /// Everything that an engine has made of its input.
 #[derive(Debug, Default)]
 pub struct Outcome {
-    pub orders: Vec<StoredRow>,
-    pub bigs: Vec<StoredRow>,
-    pub sales: Vec<StoredRow>,
-    pub totals: Vec<StoredRow>,
-    pub counted: Vec<StoredRow>,
+    pub orders: Vec<ModelRow>,
+    pub bigs: Vec<ModelRow>,
+    pub sales: Vec<ModelRow>,
+    pub totals: Vec<ModelRow>,
+    pub counted: Vec<ModelRow>,
     /// Documents of `Seen`: id and `n`.
     pub seen: Vec<(String, i64)>,
     /// Documents of `Region`: name and `total`.
@@ -147,7 +147,7 @@ fn check_regions(outcome: &Outcome, stored: &BTreeMap<&str, &Order>) -> Result<(
         let amount = stored.get(sale.text("id")).map_or(0, |order| order.amount);
         expected.entry(sale.text("region")).or_default().push((sale.position.1, amount));
     }
-    let mut totals: BTreeMap<&str, Vec<&StoredRow>> = BTreeMap::new();
+    let mut totals: BTreeMap<&str, Vec<&ModelRow>> = BTreeMap::new();
     for row in &outcome.totals {
         totals.entry(row.text("region")).or_default().push(row);
     }

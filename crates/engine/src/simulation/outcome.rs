@@ -9,7 +9,7 @@ use tidemill_docs::get_path;
 use tidemill_types::{PartitionId, Value, column, event_json};
 use tidemill_zones::sim_store::FaultyStore;
 
-use super::model::{Outcome, StoredRow};
+use super::model::{ModelRow, Outcome};
 use crate::api::LedgerCounts;
 use crate::lifecycle::transfers;
 use crate::node::Node;
@@ -84,7 +84,7 @@ pub fn documents(nodes: &[&Node], collection: &str, value: &str) -> Result<Vec<(
 }
 
 /// Reads all rows of a table, from its tablets and its tails.
-fn rows(nodes: &[&Node], store: &FaultyStore, stream: &str) -> Result<Vec<StoredRow>, String> {
+fn rows(nodes: &[&Node], store: &FaultyStore, stream: &str) -> Result<Vec<ModelRow>, String> {
     let Some(first) = nodes.first() else { return Err("there is no engine".into()) };
     let table = first.app.tables.by_name(stream).ok_or_else(|| format!("no table {stream}"))?;
     let schema = first.app.deployment.stream(stream).map_err(|e| e.to_string())?;
@@ -115,7 +115,7 @@ fn rows(nodes: &[&Node], store: &FaultyStore, stream: &str) -> Result<Vec<Stored
         for row in 0..batch.num_rows() {
             let id = |name| number(name, row).ok_or_else(|| format!("{stream}: a row without {name}"));
             let position = (id(column::PARTITION)?, id(column::OFFSET)?, id(column::ROW)?);
-            rows.push(StoredRow { position, fields: event_json(schema, batch, row) });
+            rows.push(ModelRow { position, fields: event_json(schema, batch, row) });
         }
     }
     Ok(rows)

@@ -16,7 +16,7 @@ use bson::raw::RawDocument;
 use crossbeam_channel::{Receiver, TryRecvError};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use tidemill_docs::{CollectionSpec, Command, DocBytes, Store, TransactionWrites, get_path};
+use tidemill_docs::{CollectionSpec, DocBytes, DocumentCommand, Store, TransactionWrites, get_path};
 use tidemill_flow::Connectors;
 use tidemill_log::disk::Disk;
 use tidemill_log::sim_disk::SimDisk;
@@ -491,12 +491,12 @@ impl TwoEngines {
             if !exists {
                 let document = bson::rawdoc! { "_id": account, "balance": BALANCE };
                 let docs = vec![document.into_bytes().into()];
-                let insert = Command::Insert { collection: "Account".into(), docs, ordered: true };
+                let insert = DocumentCommand::Insert { collection: "Account".into(), docs, ordered: true };
                 let entry = Entry::Command(insert.to_bytes()?);
                 return node.host.append(home, entry, Durability::Fsync, None)?.wait().map(drop);
             }
             let (store, _) = writes.entry(home).or_insert_with(|| (Store::fork(&view.documents), view.next));
-            let update = Command::Update {
+            let update = DocumentCommand::Update {
                 collection: "Account".into(),
                 filter: bson::rawdoc! { "_id": account }.into_bytes().into(),
                 update: bson::rawdoc! { "$inc": { "balance": amount } }.into_bytes().into(),
@@ -546,7 +546,7 @@ impl TwoEngines {
 
     /// Creates the collection of counters in all partitions.
     fn create_counters(&self) -> Result<()> {
-        let create = Command::CreateCollection(CollectionSpec::new("Counter")).to_bytes()?;
+        let create = DocumentCommand::CreateCollection(CollectionSpec::new("Counter")).to_bytes()?;
         let Some(node) = self.node(0) else { return Ok(()) };
         node.host.partition_ids().try_for_each(|id| {
             node.host.append(id, Entry::Command(create.clone()), Durability::Fsync, None)?.wait().map(drop)
@@ -556,7 +556,7 @@ impl TwoEngines {
     /// Adds one to a document by a command to an engine that may not own its partition. The answer comes when the owner has applied it.
     fn count(&mut self, node: &Node) {
         let counter = self.rng.random_range(0..COUNTERS);
-        let update = Command::Update {
+        let update = DocumentCommand::Update {
             collection: "Counter".into(),
             filter: bson::rawdoc! { "_id": counter }.into_bytes().into(),
             update: bson::rawdoc! { "$inc": { "n": 1_i64 } }.into_bytes().into(),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tidemill_connect::{Catalog, ConnectorConfig, ConnectorContext, MergedSource, Source};
 use tidemill_files::{ColumnOptions, Dialect, FileInput, FileSource, Format, ReadOptions};
-use tidemill_flow::io::file::{FileMapper, FileSource as FileSourceConfig};
+use tidemill_flow::io::file::{FileMapper, InputFile as FileSourceConfig};
 use tidemill_flow::{Connectors, catalog};
 use tidemill_types::{Error, Result, StreamSchema, did_you_mean};
 
@@ -37,7 +37,7 @@ pub(super) enum SourceSpec {
 /// Connector that an annotation names.
 pub(super) struct ConnectorSpec {
     name: String,
-    stream: catalog::Stream,
+    stream: catalog::CatalogStream,
     dir: PathBuf,
     config: ConnectorConfig,
     catalog: Arc<Catalog>,
@@ -46,7 +46,7 @@ pub(super) struct ConnectorSpec {
 /// File that an annotation names.
 pub(super) struct FileSourceSpec {
     name: String,
-    stream: catalog::Stream,
+    stream: catalog::CatalogStream,
     path: PathBuf,
     config: FileSourceConfig,
 }
@@ -212,7 +212,7 @@ impl FileSourceSpec {
 /// Returns the schema of what comes in: the attributes of the app's stream. Those are fields of the engine's
 /// stream, which may have others and another order. If they are all of them, it is the engine's stream itself, whose rows
 /// need nothing else: its key says where they go, its id which of them are duplicates.
-fn incoming_schema(of_app: &catalog::Stream, stream: &Arc<StreamSchema>) -> Result<Arc<StreamSchema>> {
+fn incoming_schema(of_app: &catalog::CatalogStream, stream: &Arc<StreamSchema>) -> Result<Arc<StreamSchema>> {
     let field = |name: &String| stream.require_field(name).map(|index| stream.fields[index].clone());
     let fields = of_app.attributes.iter().map(|(name, _)| field(name)).collect::<Result<Vec<_>>>()?;
     if fields == stream.fields {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use imbl::OrdMap;
 use serde::{Deserialize, Serialize};
-use tidemill_docs::{Limits, Store};
+use tidemill_docs::{Store, StoreLimits};
 use tidemill_log::disk::Disk;
 use tidemill_rules::{Executor, Program, Trace, TraceLimits};
 use tidemill_types::{Error, Offset, PartitionId, Result, Timestamp};
@@ -256,6 +256,6 @@ pub fn new_trace(settings: &Settings) -> Trace {
 }
 
 /// Bounds of the documents of a partition.
-pub fn store_limits(settings: &Settings) -> Limits {
-    Limits { store_bytes_max: settings.documents_bytes(), ..Limits::default() }
+pub fn store_limits(settings: &Settings) -> StoreLimits {
+    StoreLimits { store_bytes_max: settings.documents_bytes(), ..StoreLimits::default() }
 }

@@ -20,7 +20,7 @@ use tidemill_log::disk::Disk;
 use tidemill_types::{Error, Offset, PartitionId, Result, Timestamp};
 
 use crate::entry;
-use crate::entry::{Encoder, Entry, Streams};
+use crate::entry::{Entry, EntryEncoder, Streams};
 use crate::process::disk_files;
 use crate::process::json_file::{read_json, write_json};
 
@@ -220,7 +220,7 @@ impl SetAsideRecords {
         let note = self.notes.lock().get(&at).filter(|note| note.entry.is_none()).cloned();
         let Some(mut note) = note else { return Ok(()) };
         note.content = describe(entry);
-        note.entry = Some(STANDARD.encode(Encoder::default().encode(entry)?));
+        note.entry = Some(STANDARD.encode(EntryEncoder::default().encode(entry)?));
         self.write(&note)?;
         self.notes.lock().insert(at, note);
         Ok(())

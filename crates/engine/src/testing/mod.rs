@@ -15,7 +15,9 @@ use std::fmt;
 use crate::app::{App, AppFile};
 use crate::queries::compile::CompiledApp;
 
-pub use parse::{ExpectationMode, NumberedObjects, StepAction, Stored, TestCase, TestStep, Wanted, parse};
+pub use parse::{
+    ExpectationMode, ExpectedResult, NumberedObjects, StepAction, Stored, TestCase, TestStep, parse,
+};
 pub use run::run;
 
 /// Problem of a test file, or a failure of a test.

@@ -50,7 +50,7 @@ pub enum StepAction {
     /// Advances the clock to a time.
     At(Timestamp),
     /// Checks an expectation.
-    Expect(Wanted),
+    Expect(ExpectedResult),
 }
 
 /// A table or named window of a SiddhiQL file.
@@ -68,7 +68,7 @@ pub struct Stored {
 
 /// Expectation of a test.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Wanted {
+pub enum ExpectedResult {
     /// Events of the stream that were derived from the sent ones.
     Events(usize, ExpectationMode, NumberedObjects),
     /// Documents of the entity.
@@ -152,7 +152,7 @@ impl TestParser<'_> {
     fn step(&mut self, line: usize, action: StepAction) {
         self.open = !matches!(
             action,
-            StepAction::After(_) | StepAction::At(_) | StepAction::Expect(Wanted::Fired(..))
+            StepAction::After(_) | StepAction::At(_) | StepAction::Expect(ExpectedResult::Fired(..))
         );
         if let Some(test) = self.tests.last_mut() {
             test.steps.push(TestStep { line, action });
@@ -178,15 +178,15 @@ impl TestParser<'_> {
         })
     }
 
-    fn expectation(&self, words: &[&str]) -> Result<Wanted, String> {
+    fn expectation(&self, words: &[&str]) -> Result<ExpectedResult, String> {
         Ok(match words {
             ["fired", rule, times] => {
                 let times = times
                     .parse()
                     .map_err(|_| format!("expected how often `{rule}` fires, found `{times}`"))?;
-                Wanted::Fired(self.rule(rule)?, times)
+                ExpectedResult::Fired(self.rule(rule)?, times)
             }
-            ["not", "fired", rule] => Wanted::Fired(self.rule(rule)?, 0),
+            ["not", "fired", rule] => ExpectedResult::Fired(self.rule(rule)?, 0),
             [quantity @ ("only" | "no"), what @ ("events" | "documents" | "rows"), name] => {
                 let quantity =
                     if *quantity == "only" { ExpectationMode::Exactly } else { ExpectationMode::Absent };
@@ -205,11 +205,11 @@ impl TestParser<'_> {
         })
     }
 
-    fn expected(&self, what: &str, name: &str, quantity: ExpectationMode) -> Result<Wanted, String> {
+    fn expected(&self, what: &str, name: &str, quantity: ExpectationMode) -> Result<ExpectedResult, String> {
         Ok(match what {
-            "events" => Wanted::Events(self.stream(name)?, quantity, vec![]),
-            "documents" => Wanted::Documents(self.entity(name)?, quantity, vec![]),
-            _ => Wanted::Rows(self.stored(name)?, quantity, vec![]),
+            "events" => ExpectedResult::Events(self.stream(name)?, quantity, vec![]),
+            "documents" => ExpectedResult::Documents(self.entity(name)?, quantity, vec![]),
+            _ => ExpectedResult::Rows(self.stored(name)?, quantity, vec![]),
         })
     }
 
@@ -239,7 +239,9 @@ impl TestParser<'_> {
                 | StepAction::Rows(_, objects),
             ) => objects,
             Some(StepAction::Expect(
-                Wanted::Events(.., objects) | Wanted::Documents(.., objects) | Wanted::Rows(.., objects),
+                ExpectedResult::Events(.., objects)
+                | ExpectedResult::Documents(.., objects)
+                | ExpectedResult::Rows(.., objects),
             )) => objects,
             _ => return,
         };
@@ -254,7 +256,7 @@ impl TestParser<'_> {
     fn check(&self, object: &Map<String, Json>) -> Result<(), String> {
         let Some(step) = self.tests.last().and_then(|test| test.steps.last()) else { return Ok(()) };
         match &step.action {
-            StepAction::Expect(Wanted::Events(stream, ..)) => {
+            StepAction::Expect(ExpectedResult::Events(stream, ..)) => {
                 let schema = &self.program.streams()[*stream];
                 let known = |name: &str| schema.field_index(name).is_some() || name.starts_with('_');
                 object
@@ -271,7 +273,7 @@ impl TestParser<'_> {
                     Some(_) => Ok(()),
                 }
             }
-            StepAction::Rows(stored, _) | StepAction::Expect(Wanted::Rows(stored, ..)) => {
+            StepAction::Rows(stored, _) | StepAction::Expect(ExpectedResult::Rows(stored, ..)) => {
                 let columns = || stored.attributes.iter().map(|(name, _)| name.as_str());
                 match object.keys().find(|key| !columns().any(|name| name == *key)) {
                     Some(key) => {

@@ -5,7 +5,7 @@ use tidemill_types::decode::BatchBuilder;
 use tidemill_types::{Error, Result, Timestamp};
 
 use super::compare::{describe_nearest, match_objects, matches_expected};
-use super::parse::{ExpectationMode, NumberedObjects, StepAction, TestCase, Wanted};
+use super::parse::{ExpectationMode, ExpectedResult, NumberedObjects, StepAction, TestCase};
 use super::test_engine::{DerivedEvent, TestEngine, time_of};
 use super::{TestOptions, TestProblem, TestResult, literal};
 use crate::app::App;
@@ -96,10 +96,10 @@ impl TestRun<'_> {
         self.engine.send_event(stream, batch, at)
     }
 
-    fn check_expectation(&mut self, line: usize, wanted: &Wanted) {
+    fn check_expectation(&mut self, line: usize, wanted: &ExpectedResult) {
         let program = &self.compiled.program;
         match wanted {
-            Wanted::Events(stream, quantity, objects) => {
+            ExpectedResult::Events(stream, quantity, objects) => {
                 // times are shown only if the test expects some
                 let timed = objects.iter().any(|(_, object)| object.contains_key("_time"));
                 let event = |made: &DerivedEvent| {
@@ -113,18 +113,18 @@ impl TestRun<'_> {
                 let what = format!("{} event", program.streams()[*stream].name);
                 self.expect_objects(line, &what, *quantity, objects, &actual);
             }
-            Wanted::Documents(entity, quantity, objects) => {
+            ExpectedResult::Documents(entity, quantity, objects) => {
                 let actual = self.engine.documents(*entity);
                 let what = format!("{} document", program.entities()[*entity].name);
                 self.expect_objects(line, &what, *quantity, objects, &actual);
             }
-            Wanted::Rows(store, quantity, objects) => match self.engine.rows(store) {
+            ExpectedResult::Rows(store, quantity, objects) => match self.engine.rows(store) {
                 Ok(actual) => {
                     self.expect_objects(line, &format!("{} row", store.name), *quantity, objects, &actual)
                 }
                 Err(error) => self.fail(line, error.to_string()),
             },
-            Wanted::Fired(rule, times) => self.expect_fired(line, rule, *times),
+            ExpectedResult::Fired(rule, times) => self.expect_fired(line, rule, *times),
         }
     }
 

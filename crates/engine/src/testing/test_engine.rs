@@ -8,7 +8,7 @@ use arrow_array::RecordBatch;
 use bson::raw::RawDocument;
 use crossbeam_channel::Receiver;
 use serde_json::{Map, Value as Json};
-use tidemill_docs::Command;
+use tidemill_docs::DocumentCommand;
 use tidemill_flow::Column;
 use tidemill_flow::functions::json_text::to_json;
 use tidemill_log::disk::OsDisk;
@@ -121,7 +121,7 @@ impl TestEngine {
             Some(home) => vec![home],
             None => self.node.owned.all().iter().map(|p| p.id).collect(),
         };
-        let command = Command::Insert { collection, docs: vec![doc.clone()], ordered: true };
+        let command = DocumentCommand::Insert { collection, docs: vec![doc.clone()], ordered: true };
         for home in homes {
             let reply = self.write(home, Entry::Command(command.to_bytes()?))?;
             if let Some(error) = reply.outcome.and_then(|o| o.errors.into_iter().next()) {

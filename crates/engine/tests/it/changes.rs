@@ -7,7 +7,7 @@ use bson::raw::RawDocument;
 use bson::{Document, doc};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use tidemill_docs::{Command, DocBytes};
+use tidemill_docs::{DocBytes, DocumentCommand};
 use tidemill_engine::{App, ChangeEvent, ChangePosition, ChangeScope, ChangeStart, Engine};
 use tidemill_types::ErrorKind;
 
@@ -39,12 +39,12 @@ fn document(bytes: &DocBytes) -> Document {
 fn insert(engine: &Engine, collection: &str, docs: &[Document]) {
     let docs = docs.iter().map(bytes).collect();
     engine
-        .write_documents(Command::Insert { collection: collection.into(), docs, ordered: true }, None)
+        .write_documents(DocumentCommand::Insert { collection: collection.into(), docs, ordered: true }, None)
         .unwrap();
 }
 
 fn update(engine: &Engine, id: i32, update: &Document) {
-    let command = Command::Update {
+    let command = DocumentCommand::Update {
         collection: "Other".into(),
         filter: bytes(&doc! { "_id": id }),
         update: bytes(update),
@@ -79,7 +79,7 @@ fn every_kind_of_change_is_told() {
     insert(&engine, "Other", &[doc! { "_id": 1, "a": 1, "b": 2 }]);
     update(&engine, 1, &doc! { "$set": { "a": 5 }, "$unset": { "b": 1 } });
     update(&engine, 1, &doc! { "$set": { "a": 5 } });
-    let replace = Command::Replace {
+    let replace = DocumentCommand::Replace {
         collection: "Other".into(),
         filter: bytes(&doc! { "_id": 1 }),
         doc: bytes(&doc! { "c": 1 }),
@@ -91,13 +91,13 @@ fn every_kind_of_change_is_told() {
         send(&engine, "Order", &format!(r#"{{"id":"{order}","customer":"ann","amount":1}}"#));
     }
     let mut transaction = engine.begin_transaction().unwrap();
-    let delete = |id: i32| Command::Delete {
+    let delete = |id: i32| DocumentCommand::Delete {
         collection: "Other".into(),
         filter: bytes(&doc! { "_id": id }),
         multi: false,
     };
     transaction.write(delete(1)).unwrap();
-    let add = Command::Update {
+    let add = DocumentCommand::Update {
         collection: "Other".into(),
         filter: bytes(&doc! { "_id": 0 }),
         update: bytes(&doc! { "$set": { "late": true } }),
@@ -108,7 +108,7 @@ fn every_kind_of_change_is_told() {
     transaction.write(add).unwrap();
     transaction.commit(None, None).unwrap();
     engine.write_documents(delete(0), None).unwrap();
-    engine.write_documents(Command::Drop { collection: "Other".into() }, None).unwrap();
+    engine.write_documents(DocumentCommand::Drop { collection: "Other".into() }, None).unwrap();
     let told: Vec<_> =
         stream.next(100, usize::MAX).unwrap().iter().map(|(change, _)| describe(change)).collect();
     assert_eq!(
@@ -215,12 +215,12 @@ fn images_are_kept_where_they_are_wanted_and_old_changes_go() {
     let engine = Engine::open(dir.path(), Some(app)).unwrap();
     let spec =
         tidemill_docs::CollectionSpec { change_images: true, ..tidemill_docs::CollectionSpec::new("Imaged") };
-    engine.write_documents(Command::CreateCollection(spec), None).unwrap();
+    engine.write_documents(DocumentCommand::CreateCollection(spec), None).unwrap();
     let mut stream = engine.watch(all(), ChangeStart::Now).unwrap();
     let start = stream.position().clone();
     insert(&engine, "Imaged", &[doc! { "_id": 1, "a": 1 }]);
     for update in [doc! { "$set": { "a": 2 } }, doc! { "$set": { "b": 1 } }] {
-        let command = Command::Update {
+        let command = DocumentCommand::Update {
             collection: "Imaged".into(),
             filter: bytes(&doc! {}),
             update: bytes(&update),

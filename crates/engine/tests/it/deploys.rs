@@ -111,7 +111,8 @@ fn prepare(dir: &Path, app: App) {
     let engine = Engine::open(dir, Some(app)).unwrap();
     let insert = |collection: &str, documents: &[bson::Document]| {
         let docs = documents.iter().map(|d| bson::serialize_to_vec(d).unwrap().into()).collect();
-        let command = tidemill_docs::Command::Insert { collection: collection.into(), docs, ordered: true };
+        let command =
+            tidemill_docs::DocumentCommand::Insert { collection: collection.into(), docs, ordered: true };
         let outcome = engine.write_documents(command, None).unwrap();
         assert!(outcome.errors.is_empty(), "{:?}", outcome.errors);
     };

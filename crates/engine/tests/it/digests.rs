@@ -4,7 +4,7 @@ use std::path::Path;
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
-use tidemill_docs::Command;
+use tidemill_docs::DocumentCommand;
 use tidemill_engine::Engine;
 
 use crate::{app, document, send};
@@ -79,7 +79,10 @@ fn a_record_is_applied_with_the_limits_of_its_time() {
     let insert = |engine: &Engine, id: &str, bytes: usize| {
         let doc = bson::rawdoc! { "_id": id, "id": id, "text": "x".repeat(bytes) };
         let docs = vec![doc.into_bytes().into()];
-        engine.write_documents(Command::Insert { collection: "Customer".into(), docs, ordered: true }, None)
+        engine.write_documents(
+            DocumentCommand::Insert { collection: "Customer".into(), docs, ordered: true },
+            None,
+        )
     };
     let engine = open(20_000);
     insert(&engine, "small", 1_000).unwrap();

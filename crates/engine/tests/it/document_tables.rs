@@ -1,7 +1,7 @@
 //! Tables whose rows are documents.
 
 use bson::{Document, doc};
-use tidemill_docs::{Command, Direction, FindOptions, IndexSpec};
+use tidemill_docs::{Direction, DocumentCommand, FindOptions, IndexSpec};
 use tidemill_engine::{App, Engine};
 use tidemill_types::ErrorKind;
 
@@ -52,7 +52,7 @@ fn bytes(document: &Document) -> bytes::Bytes {
 
 fn insert(engine: &Engine, collection: &str, documents: &[Document]) {
     let docs = documents.iter().map(bytes).collect();
-    let command = Command::Insert { collection: collection.into(), docs, ordered: true };
+    let command = DocumentCommand::Insert { collection: collection.into(), docs, ordered: true };
     let outcome = engine.write_documents(command, None).unwrap();
     assert_eq!((outcome.inserted as usize, outcome.errors.len()), (documents.len(), 0));
 }
@@ -145,7 +145,7 @@ fn queries_and_clients_share_documents() {
         engine.wait_idle();
         assert_eq!(documents(&engine, "customers").len(), 23);
         // a client's change is seen at once
-        let update = Command::Update {
+        let update = DocumentCommand::Update {
             collection: "customers".into(),
             filter: bytes(&doc! {"_id": "eve"}),
             update: bytes(&doc! {"$set": {"total": 40_i32}}),
@@ -210,21 +210,22 @@ fn a_replay_makes_the_same_documents() {
 fn a_collection_stays_where_its_table_reads() {
     let dir = tempfile::tempdir().unwrap();
     let engine = Engine::open(dir.path(), Some(app(4))).unwrap();
-    let rename = Command::Rename { collection: "customers".into(), to: "others".into(), drop_target: false };
+    let rename =
+        DocumentCommand::Rename { collection: "customers".into(), to: "others".into(), drop_target: false };
     let refused = engine.write_documents(rename, None).unwrap_err().to_string();
     assert!(refused.contains("table `Customers` of orders.siddhi has its rows under this name"), "{refused}");
     // dropped by a client, and made again by its next insert
-    engine.write_documents(Command::Drop { collection: "customers".into() }, None).unwrap();
+    engine.write_documents(DocumentCommand::Drop { collection: "customers".into() }, None).unwrap();
     assert_eq!(rows(&engine, "from Customers select customer"), Vec::<String>::new());
     insert(&engine, "customers", &(0..30).map(|i| doc! {"_id": i.to_string()}).collect::<Vec<_>>());
     assert_eq!(rows(&engine, "from Customers select customer").len(), 30);
     // and by the next row
-    engine.write_documents(Command::Drop { collection: "customers".into() }, None).unwrap();
+    engine.write_documents(DocumentCommand::Drop { collection: "customers".into() }, None).unwrap();
     send(&engine, "Orders", "{\"customer\":\"ann\",\"amount\":1}\n");
     engine.wait_idle();
     insert(&engine, "customers", &(0..30).map(|i| doc! {"_id": i.to_string()}).collect::<Vec<_>>());
     assert_eq!(rows(&engine, "from Customers select customer").len(), 31);
-    let taken = Command::Insert {
+    let taken = DocumentCommand::Insert {
         collection: "customers".into(),
         docs: vec![bytes(&doc! {"_id": "ann"})],
         ordered: true,
@@ -237,7 +238,7 @@ fn a_collection_stays_where_its_table_reads() {
         ..IndexSpec::default()
     };
     engine.gather_collection("customers", None).unwrap();
-    let error = Command::CreateIndex { collection: "customers".into(), index: unique };
+    let error = DocumentCommand::CreateIndex { collection: "customers".into(), index: unique };
     assert!(engine.write_documents(error, None).is_err(), "30 documents without a name");
 }
 
@@ -286,7 +287,7 @@ fn documents_elsewhere_are_not_overlooked() {
     );
     let engine = Engine::open(dir.path(), None).unwrap();
     assert_eq!(documents(&engine, "customers").len(), 20);
-    engine.write_documents(Command::Drop { collection: "customers".into() }, None).unwrap();
+    engine.write_documents(DocumentCommand::Drop { collection: "customers".into() }, None).unwrap();
     engine.stop().unwrap();
     drop(engine);
     let engine = Engine::open(dir.path(), Some(app(4))).unwrap();

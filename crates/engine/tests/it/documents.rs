@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use bson::{doc, rawdoc};
-use tidemill_docs::{Command, Direction, FindOptions, SortOrder};
+use tidemill_docs::{Direction, DocumentCommand, FindOptions, SortOrder};
 use tidemill_engine::{App, Engine, ManualClock};
 use tidemill_types::Timestamp;
 
@@ -14,7 +14,10 @@ fn bytes(doc: bson::Document) -> bytes::Bytes {
 fn insert(engine: &Engine, docs: Vec<bson::Document>) -> tidemill_docs::CommandOutcome {
     let docs = docs.into_iter().map(bytes).collect();
     engine
-        .write_documents(Command::Insert { collection: "Customer".into(), docs, ordered: false }, None)
+        .write_documents(
+            DocumentCommand::Insert { collection: "Customer".into(), docs, ordered: false },
+            None,
+        )
         .unwrap()
 }
 
@@ -32,7 +35,7 @@ fn writes_find_their_partition_and_survive() {
     );
     let places: Vec<usize> = some.errors.iter().map(|e| e.index).collect();
     assert_eq!((some.inserted, places), (2, vec![1, 3]), "places are those of the request");
-    let operators = Command::Replace {
+    let operators = DocumentCommand::Replace {
         collection: "Customer".into(),
         filter: bytes(doc! {"_id": "c1"}),
         doc: bytes(doc! {"$set": {"n": 1}}),
@@ -40,7 +43,7 @@ fn writes_find_their_partition_and_survive() {
         upsert_id: None,
     };
     assert!(engine.write_documents(operators, None).is_err(), "an update is no replacement");
-    let update = Command::Update {
+    let update = DocumentCommand::Update {
         collection: "Customer".into(),
         filter: bytes(doc! {"n": {"$gte": 10}}),
         update: bytes(doc! {"$inc": {"n": 100}}),
@@ -50,7 +53,7 @@ fn writes_find_their_partition_and_survive() {
     };
     assert_eq!(engine.write_documents(update, None).unwrap().modified, 10);
     let delete =
-        Command::Delete { collection: "Customer".into(), filter: bytes(doc! {"n": 5}), multi: false };
+        DocumentCommand::Delete { collection: "Customer".into(), filter: bytes(doc! {"n": 5}), multi: false };
     assert_eq!(engine.write_documents(delete, None).unwrap().deleted, 1);
     engine.abandon();
     drop(engine);
@@ -88,7 +91,7 @@ fn a_collection_is_made_by_its_first_document() {
     let engine = open(dir.path());
     let docs = vec![bytes(doc! {"a": 1}), bytes(doc! {"a": 2})];
     engine
-        .write_documents(Command::Insert { collection: "notes".into(), docs, ordered: true }, None)
+        .write_documents(DocumentCommand::Insert { collection: "notes".into(), docs, ordered: true }, None)
         .unwrap();
     let found = engine.find_documents("notes", &rawdoc! {"a": 2}, &FindOptions::default()).unwrap();
     assert_eq!(found.len(), 1);
@@ -140,7 +143,7 @@ fn documents_stay_in_order_when_the_clock_is_set_back() {
         clock.set(Timestamp(time));
         let numbers: Vec<i32> = (step * 10..step * 10 + 10).collect();
         let docs = numbers.iter().map(|n| bytes(doc! { "_id": id(*n) })).collect();
-        let insert = Command::Insert { collection: "things".into(), docs, ordered: step % 2 == 0 };
+        let insert = DocumentCommand::Insert { collection: "things".into(), docs, ordered: step % 2 == 0 };
         match step {
             // a transaction
             3 => {

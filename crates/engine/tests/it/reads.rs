@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bson::{doc, rawdoc};
 use parking_lot::Mutex;
-use tidemill_docs::{Command, FindOptions};
+use tidemill_docs::{DocumentCommand, FindOptions};
 use tidemill_engine::{App, BodyFormat, Engine, SYSTEM_TABLES, SendOptions};
 use tidemill_flow::EvalError;
 use tidemill_flow::registry::{Function, FunctionContext};
@@ -35,7 +35,7 @@ impl Function for Gate {
 
 fn insert(engine: &Engine, id: &str) {
     let docs = vec![bson::serialize_to_vec(&doc! { "id": id, "n": 1 }).unwrap().into()];
-    let command = Command::Insert { collection: "Customer".into(), docs, ordered: true };
+    let command = DocumentCommand::Insert { collection: "Customer".into(), docs, ordered: true };
     assert_eq!(engine.write_documents(command, None).unwrap().inserted, 1);
 }
 

@@ -217,7 +217,8 @@ fn a_task_may_be_the_last_owner_of_an_engine() {
     let open = || Engine::open(dir.path(), Some(App::from_rules("docs", "entity Customer key id;"))).unwrap();
     let engine = open();
     let docs = vec![bson::serialize_to_vec(&bson::doc! { "id": "a" }).unwrap().into()];
-    let command = tidemill_docs::Command::Insert { collection: "Customer".into(), docs, ordered: true };
+    let command =
+        tidemill_docs::DocumentCommand::Insert { collection: "Customer".into(), docs, ordered: true };
     engine.write_documents(command, None).unwrap();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
     runtime.block_on(async { tokio::spawn(async move { drop(engine) }).await }).unwrap();

@@ -12,7 +12,7 @@ fn an_event_is_acted_on_before_the_reply() {
     let engine = open(dir.path());
     engine
         .write_documents(
-            tidemill_docs::Command::Insert {
+            tidemill_docs::DocumentCommand::Insert {
                 collection: "Customer".into(),
                 docs: vec![bson::rawdoc! {"id": "c1", "orders": 0, "spent": 0.0}.into_bytes().into()],
                 ordered: true,

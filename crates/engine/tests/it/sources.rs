@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tidemill_connect::{Source, SourceBatch};
 use tidemill_engine::{App, Engine};
-use tidemill_files::{Codec, Format, WriteOptions, Writer};
+use tidemill_files::{Codec, EventFileWriter, Format, WriteOptions};
 use tidemill_types::decode::BatchBuilder;
 use tidemill_types::{Field, FieldType, InterleavedBatches, Result, StreamSchema, Timestamp, row_value};
 
@@ -71,7 +71,7 @@ fn write_trades(path: &Path, format: &str, rows: usize) {
         let row = format!("{{\"symbol\":\"s{}\",\"volume\":{n}}}", n % 50);
         builder.push_json(row.as_bytes(), Timestamp(0)).unwrap();
     }
-    let mut writer = Writer::create(path, &of, &trades(), &WriteOptions::default()).unwrap();
+    let mut writer = EventFileWriter::create(path, &of, &trades(), &WriteOptions::default()).unwrap();
     writer.write(&builder.finish()).unwrap();
     writer.finish().unwrap();
 }

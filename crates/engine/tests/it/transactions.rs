@@ -8,7 +8,7 @@ use bson::raw::RawDocument;
 use bson::{doc, rawdoc};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use tidemill_docs::{Command, FindOptions, IndexSpec};
+use tidemill_docs::{DocumentCommand, FindOptions, IndexSpec};
 use tidemill_engine::{App, DocumentSnapshot, Engine, Transaction};
 use tidemill_types::{Result, Value};
 
@@ -27,13 +27,13 @@ fn bytes(doc: &bson::Document) -> bytes::Bytes {
     bson::RawDocumentBuf::try_from(doc).unwrap().into_bytes().into()
 }
 
-fn insert(collection: &str, docs: &[bson::Document]) -> Command {
+fn insert(collection: &str, docs: &[bson::Document]) -> DocumentCommand {
     let docs = docs.iter().map(bytes).collect();
-    Command::Insert { collection: collection.into(), docs, ordered: true }
+    DocumentCommand::Insert { collection: collection.into(), docs, ordered: true }
 }
 
-fn add(id: i32, amount: i32) -> Command {
-    Command::Update {
+fn add(id: i32, amount: i32) -> DocumentCommand {
+    DocumentCommand::Update {
         collection: "Account".into(),
         filter: bytes(&doc! { "_id": id }),
         update: bytes(&doc! { "$inc": { "balance": amount } }),
@@ -43,8 +43,8 @@ fn add(id: i32, amount: i32) -> Command {
     }
 }
 
-fn delete(id: i32) -> Command {
-    Command::Delete { collection: "Account".into(), filter: bytes(&doc! { "_id": id }), multi: false }
+fn delete(id: i32) -> DocumentCommand {
+    DocumentCommand::Delete { collection: "Account".into(), filter: bytes(&doc! { "_id": id }), multi: false }
 }
 
 pub fn open_accounts(engine: &Engine) {
@@ -168,10 +168,12 @@ fn a_unique_value_moves_between_documents() {
     let dir = tempfile::tempdir().unwrap();
     let engine = open(dir.path(), 1);
     let index = IndexSpec { unique: true, ..IndexSpec::ascending("seat") };
-    engine.write_documents(Command::CreateIndex { collection: "Account".into(), index }, None).unwrap();
+    engine
+        .write_documents(DocumentCommand::CreateIndex { collection: "Account".into(), index }, None)
+        .unwrap();
     let seats = [doc! { "_id": 1, "seat": "a" }, doc! { "_id": 2, "seat": "b" }];
     engine.write_documents(insert("Account", &seats), None).unwrap();
-    let sit = |id: i32, seat: &str| Command::Update {
+    let sit = |id: i32, seat: &str| DocumentCommand::Update {
         collection: "Account".into(),
         filter: bytes(&doc! { "_id": id }),
         update: bytes(&doc! { "$set": { "seat": seat } }),
@@ -353,7 +355,7 @@ fn money_is_neither_lost_nor_made() {
 #[test]
 fn a_write_that_takes_too_many_steps_is_refused_again_by_a_replay() {
     let dir = tempfile::tempdir().unwrap();
-    let update = |filter: bson::Document| Command::Update {
+    let update = |filter: bson::Document| DocumentCommand::Update {
         collection: "text".into(),
         filter: bytes(&filter),
         update: bytes(&doc! { "$set": { "changed": true } }),

@@ -13,7 +13,7 @@ use tidemill_types::{DecodedRows, Error, Result, StreamSchema, Timestamp};
 
 use super::page_headers::{check_depth, decoded_bytes};
 use super::{BodyRows, check_types, guarded, too_large};
-use crate::parquet::with_uuids;
+use crate::formats::parquet::with_uuids;
 
 /// Rows of one batch. Texts share the memory of their pages, so that a batch is small before it is measured.
 const BATCH_ROWS: usize = 1024;

@@ -14,11 +14,11 @@ use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use serde_json::{Map, Value};
 use tidemill_types::{Error, Field, Result, check_repeated};
 
-use crate::csv_records::{CsvLayout, CsvRecords};
 use crate::fit::Column;
+use crate::formats::csv_records::{CsvLayout, CsvRecords};
+use crate::formats::json_array::{ArrayElements, begins_array};
+use crate::formats::lines::LineReader;
 use crate::guess::Guess;
-use crate::json_array::{Elements, begins_array};
-use crate::lines::LineReader;
 use crate::options::{ColumnOptions, READ_BYTES};
 use field_names::FieldNames;
 
@@ -180,7 +180,7 @@ fn of_field(value: &FieldValue<'_>) -> Guess {
 pub fn infer_parquet(file: File) -> Result<InferredStream> {
     let reader = ParquetRecordBatchReaderBuilder::try_new(file)
         .map_err(|e| Error::invalid("not a Parquet file").with_source(e))?;
-    let fields = crate::parquet::with_uuids(reader.schema().fields(), reader.parquet_schema());
+    let fields = crate::formats::parquet::with_uuids(reader.schema().fields(), reader.parquet_schema());
     Ok(infer_columns(&Schema::new(fields)))
 }
 
@@ -214,7 +214,7 @@ fn for_each_object(
     if !is_array {
         return for_each_line(input, rows, each);
     }
-    let mut elements = Elements::new(input, LINE_BYTES_MAX);
+    let mut elements = ArrayElements::new(input, LINE_BYTES_MAX);
     for _ in 0..rows {
         let Some((origin, is_too_long)) = elements.read()? else { break };
         let line = origin.line.unwrap_or(1);

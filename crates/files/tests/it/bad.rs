@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use arrow_array::RecordBatch;
 use proptest::prelude::*;
-use tidemill_files::{Codec, Format, ReadOptions, WriteOptions, Writer};
+use tidemill_files::{Codec, EventFileWriter, Format, ReadOptions, WriteOptions};
 use tidemill_types::decode::{BatchBuilder, FieldValue};
 use tidemill_types::{FieldType, StreamSchema, Timestamp};
 
@@ -84,7 +84,7 @@ fn container(codec: Codec, blocks: usize) -> (Vec<u8>, Vec<usize>) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("file.avro");
     let mut writer =
-        Writer::create(&path, &Format::Avro(codec), &trades(), &WriteOptions::default()).unwrap();
+        EventFileWriter::create(&path, &Format::Avro(codec), &trades(), &WriteOptions::default()).unwrap();
     (0..blocks).for_each(|_| writer.write(&batch(10)).unwrap());
     writer.finish().unwrap();
     let bytes = std::fs::read(path).unwrap();

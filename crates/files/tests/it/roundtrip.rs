@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use arrow_array::RecordBatch;
 use proptest::prelude::*;
-use tidemill_files::{Codec, Format, ReadOptions, WriteOptions, Writer};
+use tidemill_files::{Codec, EventFileWriter, Format, ReadOptions, WriteOptions};
 use tidemill_types::decode::{BatchBuilder, FieldValue};
 use tidemill_types::{FieldType, StreamSchema, Timestamp};
 
@@ -82,7 +82,7 @@ proptest! {
         let dir = tempfile::tempdir().unwrap();
         for format in FORMATS {
             let path = dir.path().join("file");
-            let mut writer = Writer::create(&path, &format, &schema, &WriteOptions::default()).unwrap();
+            let mut writer = EventFileWriter::create(&path, &format, &schema, &WriteOptions::default()).unwrap();
             writer.write(&batch.slice(0, given.len() / 2)).unwrap();
             writer.write(&batch.slice(given.len() / 2, given.len() - given.len() / 2)).unwrap();
             writer.finish().unwrap();
@@ -118,7 +118,7 @@ fn fields_are_found_by_name_and_widened() {
     let batch = builder.finish();
     for format in [Format::Avro(Codec::Null), Format::Parquet] {
         let path = dir.path().join("file");
-        let mut writer = Writer::create(&path, &format, &written, &WriteOptions::default()).unwrap();
+        let mut writer = EventFileWriter::create(&path, &format, &written, &WriteOptions::default()).unwrap();
         writer.write(&batch).unwrap();
         writer.finish().unwrap();
         let found = read(&path, &format, &wanted, 10);
@@ -146,7 +146,7 @@ fn lines_go_behind_lines() {
     let twice = |name: &str, format: Format, writing: WriteOptions| {
         let path = dir.path().join(name);
         for _ in 0..2 {
-            let mut writer = Writer::create(&path, &format, &schema, &writing).unwrap();
+            let mut writer = EventFileWriter::create(&path, &format, &schema, &writing).unwrap();
             writer.write(&batch).unwrap();
             writer.finish().unwrap();
         }

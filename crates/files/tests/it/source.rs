@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tidemill_connect::Source;
 use tidemill_files::{
-    Codec, ColumnOptions, Dialect, FileInput, FileSource, Format, ReadOptions, WriteOptions, Writer,
+    Codec, ColumnOptions, Dialect, EventFileWriter, FileInput, FileSource, Format, ReadOptions, WriteOptions,
 };
 use tidemill_types::decode::BatchBuilder;
 use tidemill_types::{FieldType, StreamSchema, Timestamp, Value, row_value};
@@ -112,7 +112,7 @@ fn rows_of_several_streams_keep_their_order() {
 fn container(format: &Format, blocks: usize, rows: usize) -> Vec<u8> {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("file");
-    let mut writer = Writer::create(&path, format, &trades(), &WriteOptions::default()).unwrap();
+    let mut writer = EventFileWriter::create(&path, format, &trades(), &WriteOptions::default()).unwrap();
     for block in 0..blocks {
         let mut builder = BatchBuilder::new(trades());
         for n in block * rows..(block + 1) * rows {
@@ -181,7 +181,7 @@ fn the_time_of_an_event_is_its_time_field_or_a_named_one() {
     let batch = builder.finish();
     for format in [Format::Avro(Codec::Null), Format::Parquet, Format::Json] {
         let path = dir.path().join("f");
-        let mut writer = Writer::create(&path, &format, &schema, &WriteOptions::default()).unwrap();
+        let mut writer = EventFileWriter::create(&path, &format, &schema, &WriteOptions::default()).unwrap();
         writer.write(&batch).unwrap();
         writer.finish().unwrap();
         for (event_time, expected) in [(None, [1000, NOW.0, 3000]), (Some(1), [5000, 6000, NOW.0])] {
@@ -242,7 +242,7 @@ fn whole_numbers_are_times_in_the_unit_of_the_field() {
     for format in [Format::Avro(Codec::Null), Format::Parquet, Format::Csv { header: true, delimiter: b',' }]
     {
         let path = dir.path().join("f");
-        let mut writer = Writer::create(&path, &format, &written, &WriteOptions::default()).unwrap();
+        let mut writer = EventFileWriter::create(&path, &format, &written, &WriteOptions::default()).unwrap();
         writer.write(&batch).unwrap();
         writer.finish().unwrap();
         for (unit, micros) in

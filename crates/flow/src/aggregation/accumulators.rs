@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 use tidemill_types::FieldType;
 
 use crate::catalog::AccumulatorKind;
-use crate::column::{Column, Data};
+use crate::columns::column::{Column, Data};
+use crate::columns::shareable::BlockVec;
+use crate::columns::value::{Key, Value};
 use crate::select::compare;
-use crate::shareable::BlockVec;
-use crate::value::{Key, Value};
 
 /// Column of a bucket with one accumulator per row.
 #[derive(Clone)]

@@ -4,8 +4,8 @@ use hashbrown::HashMap;
 
 use super::accumulators::AccumulatorColumn;
 use crate::catalog::AccumulatorSpec;
-use crate::column::Column;
-use crate::shareable::Shareable;
+use crate::columns::column::Column;
+use crate::columns::shareable::Shareable;
 
 /// Rows of a bucket, in the order in which their groups first occurred.
 pub(super) struct Bucket {

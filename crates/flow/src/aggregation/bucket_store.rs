@@ -11,9 +11,9 @@ use super::accumulators::AccumulatorColumn;
 use super::stored_accumulators::StoredState;
 use crate::arrow;
 use crate::catalog::{AggregationPlan, AggregationStore, Attributes};
-use crate::column::Column;
+use crate::columns::column::Column;
+use crate::columns::value::{Key, Value};
 use crate::eval_error::EvalError;
-use crate::value::{Key, Value};
 
 /// Open store of one granularity. Searches read through a shared reference.
 pub(super) struct BucketStore(Mutex<Box<dyn TableStore>>);

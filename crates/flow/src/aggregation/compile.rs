@@ -10,11 +10,11 @@ use super::accumulators::type_of;
 use super::purge;
 use super::store_layout::{self, StoredParts};
 use crate::catalog::{AGG_TIMESTAMP, AccumulatorKind, AccumulatorSpec, AggregationPlan, Catalog, ROW};
-use crate::compiler::{Compiler, Scope, call_name};
+use crate::compile::compiler::{Compiler, Scope, call_name};
+use crate::compile::scope::StreamScope;
 use crate::expr::{AGGREGATES, Expr, INPUT, Node};
 use crate::query_input::stateless_handlers;
 use crate::registry::{AggregateCall, Registry};
-use crate::scope::StreamScope;
 
 /// Aggregates that have a mergeable accumulator.
 const INCREMENTAL_AGGREGATES: [&str; 6] = ["sum", "avg", "count", "min", "max", "distinctCount"];

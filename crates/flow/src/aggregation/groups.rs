@@ -2,9 +2,9 @@
 
 use hashbrown::HashMap;
 
-use crate::column::{Column, Data};
-use crate::shareable::BlockVec;
-use crate::value::Value;
+use crate::columns::column::{Column, Data};
+use crate::columns::shareable::BlockVec;
+use crate::columns::value::Value;
 
 /// Mapping of groups between keys and ids.
 #[derive(Default)]

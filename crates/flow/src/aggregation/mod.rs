@@ -33,9 +33,9 @@ mod within;
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use crate::batch::{Batch, EventKind};
 use crate::catalog::AggregationPlan;
-use crate::column::{Column, Data};
+use crate::columns::batch::{Batch, EventKind};
+use crate::columns::column::{Column, Data};
 use crate::eval_error::EvalError;
 use crate::expr::{Frame, NoContext, Node};
 use crate::limits::Limits;

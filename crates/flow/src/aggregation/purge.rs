@@ -1,6 +1,6 @@
 //! `@purge`: retention of rows.
 
-use tidemill_lang::siddhi::ast::{Annotation, Element, ExprKind, PeriodUnit};
+use tidemill_lang::siddhi::ast::{Annotation, AnnotationEntry, ExprKind, PeriodUnit};
 use tidemill_lang::{Diagnostic, FileId, SourceFile};
 use tidemill_types::did_you_mean;
 
@@ -70,7 +70,10 @@ fn default_and_min_retention(unit: PeriodUnit) -> (Option<i64>, i64) {
 }
 
 /// Parses `hours='30 days'`; returns the index of the unit and the retention of its rows.
-fn parse_retention(element: &Element, units: &[PeriodUnit]) -> Result<(usize, Option<i64>), Diagnostic> {
+fn parse_retention(
+    element: &AnnotationEntry,
+    units: &[PeriodUnit],
+) -> Result<(usize, Option<i64>), Diagnostic> {
     let key = element.key.as_ref().map_or("", |k| k.value.as_str());
     let unit = within::unit(key).map_err(|message| wrong(element, message))?;
     let Some(place) = units.iter().position(|kept| *kept == unit) else {
@@ -96,7 +99,7 @@ fn parse_retention(element: &Element, units: &[PeriodUnit]) -> Result<(usize, Op
 }
 
 /// Parses a positive duration; returns milliseconds.
-fn parse_time(element: &Element) -> Result<i64, Diagnostic> {
+fn parse_time(element: &AnnotationEntry) -> Result<i64, Diagnostic> {
     let text = &element.value.value;
     let parsed = tidemill_lang::siddhi::parse_expression(&SourceFile::new(FileId(0), "time", text.as_str()));
     match parsed.map(|expr| expr.kind) {
@@ -106,6 +109,6 @@ fn parse_time(element: &Element) -> Result<i64, Diagnostic> {
     }
 }
 
-fn wrong(element: &Element, message: String) -> Diagnostic {
+fn wrong(element: &AnnotationEntry, message: String) -> Diagnostic {
     Diagnostic::error("F0718", element.span, message)
 }

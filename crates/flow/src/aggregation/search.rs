@@ -10,11 +10,11 @@ use super::bucket::Bucket;
 use super::groups::{FoundGroups, GroupValues};
 use super::{Aggregation, calendar};
 use crate::catalog::ROW;
-use crate::column::Column;
+use crate::columns::column::Column;
+use crate::columns::value::Value;
 use crate::eval_error::EvalError;
 use crate::expr::{BucketQuery, Expr, Frame, NoContext, Node, RowRef};
 use crate::table::equal_to;
-use crate::value::Value;
 
 /// Buckets to merge into one bucket of the result.
 type BucketParts<'a> = SmallVec<[&'a Bucket; 2]>;

@@ -11,9 +11,9 @@ use super::granularity::GranularityBuckets;
 use super::groups::GroupTable;
 use super::stored_buckets::StoredBuckets;
 use crate::catalog::{AccumulatorKind, AccumulatorSpec};
-use crate::shareable::{BlockVec, Shareable};
-use crate::snapshot::{Error, Reader, Writer};
-use crate::value::{Key, Value};
+use crate::columns::shareable::{BlockVec, Shareable};
+use crate::columns::value::{Key, Value};
+use crate::snapshot::{Error, Reader, SnapshotWriter};
 
 /// Maximum number of groups or buckets in a snapshot; group ids have 32 bits.
 const ROWS_MAX: usize = u32::MAX as usize;
@@ -38,7 +38,7 @@ impl Aggregation {
 
     /// Writes the time of the next purge, the groups and the buckets; of buckets in a store, those in memory and what
     /// the store has.
-    pub fn save(&self, out: &mut Writer<'_>) -> Result<(), Error> {
+    pub fn save(&self, out: &mut SnapshotWriter<'_>) -> Result<(), Error> {
         let stored = if self.plan.store.is_some() { STORED } else { 0 };
         out.number(stored + u64::from(self.next_purge.is_some()))?;
         self.next_purge.map_or(Ok(()), |at| out.signed(at))?;
@@ -70,7 +70,7 @@ impl Aggregation {
         self.levels.iter().flat_map(GranularityBuckets::buckets)
     }
 
-    fn save_bucket(&self, bucket: &Bucket, out: &mut Writer<'_>) -> Result<(), Error> {
+    fn save_bucket(&self, bucket: &Bucket, out: &mut SnapshotWriter<'_>) -> Result<(), Error> {
         if out.is_freezing() && self.is_shared && bucket.len() >= DEFERRED_ROWS_MIN {
             let data = bucket.data().clone();
             return out.defer(move |out| data.get().save(out));
@@ -149,7 +149,7 @@ fn used_groups<'b>(groups: usize, buckets: impl Iterator<Item = &'b BucketRows>)
 fn write_groups<'b>(
     groups: &BlockVec<Box<[Value]>>,
     buckets: impl Iterator<Item = &'b BucketRows>,
-    out: &mut Writer<'_>,
+    out: &mut SnapshotWriter<'_>,
 ) -> Result<(), Error> {
     let used = used_groups(groups.len(), buckets);
     out.number(used.len() as u64)?;
@@ -163,7 +163,7 @@ fn write_groups<'b>(
 }
 
 impl StoredBuckets {
-    fn save(&self, out: &mut Writer<'_>) -> Result<(), Error> {
+    fn save(&self, out: &mut SnapshotWriter<'_>) -> Result<(), Error> {
         for time in [self.kept_from, self.last_written, self.purged_before] {
             out.flag(time.is_some())?;
             time.map_or(Ok(()), |time| out.signed(time))?;
@@ -210,7 +210,7 @@ impl StoredBuckets {
 }
 
 impl BucketRows {
-    fn save(&self, out: &mut Writer<'_>) -> Result<(), Error> {
+    fn save(&self, out: &mut SnapshotWriter<'_>) -> Result<(), Error> {
         out.numbers(self.groups().iter().map(|group| u64::from(*group)))?;
         self.columns().iter().try_for_each(|cells| cells.save(out))
     }
@@ -238,7 +238,7 @@ impl Bucket {
 }
 
 impl AccumulatorColumn {
-    fn save(&self, out: &mut Writer<'_>) -> Result<(), Error> {
+    fn save(&self, out: &mut SnapshotWriter<'_>) -> Result<(), Error> {
         match self {
             Self::Count(counts) => counts.iter().try_for_each(|count| out.number(*count)),
             Self::IntegerSum(sums) => sums.iter().try_for_each(|(sum, count)| {

@@ -13,7 +13,7 @@ use tidemill_types::FieldType;
 
 use crate::catalog::{
     AGG_TIMESTAMP, AccumulatorColumns, AccumulatorKind, AccumulatorSpec, AggregationStore, Attributes,
-    Catalog, ROW, StoredColumn, Table,
+    Catalog, CatalogTable, ROW, StoredColumn,
 };
 use crate::expr::{Expr, Node};
 use crate::registry::Registry;
@@ -72,7 +72,7 @@ pub(super) fn compile(
                 .note(format!("the store of `{}` has its buckets of this granularity in it", parts.name))
                 .help("rename one of them"));
         }
-        let mut table = Table {
+        let mut table = CatalogTable {
             name,
             attributes: layout.attributes.clone(),
             primary_key: primary_key.clone(),

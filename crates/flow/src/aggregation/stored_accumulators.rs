@@ -6,7 +6,7 @@ use serde_json::value::RawValue;
 use tidemill_types::FieldType;
 
 use super::accumulators::AccumulatorColumn;
-use crate::value::{Key, Value};
+use crate::columns::value::{Key, Value};
 
 /// State of an accumulator as a stored row has it.
 pub(super) struct StoredState {

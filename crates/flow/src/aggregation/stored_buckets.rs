@@ -20,11 +20,11 @@ use super::bucket::Bucket;
 use super::bucket_store::BucketStore;
 use super::groups::write_value;
 use super::{Aggregation, calendar};
-use crate::catalog::{AggregationPlan, AggregationStore, StoreOpener, StoredColumn, Table};
-use crate::column::Column;
+use crate::catalog::{AggregationPlan, AggregationStore, CatalogTable, StoreOpener, StoredColumn};
+use crate::columns::column::Column;
+use crate::columns::value::Value;
 use crate::eval_error::EvalError;
 use crate::expr::{Frame, NoContext};
-use crate::value::Value;
 
 /// Stored buckets of one granularity.
 #[derive(Default)]
@@ -75,7 +75,7 @@ impl StoredBuckets {
 impl Aggregation {
     /// Returns whether the closed buckets are in another system.
     pub fn is_elsewhere(&self) -> bool {
-        self.plan.store.as_ref().is_some_and(|store| store.tables.iter().all(Table::is_elsewhere))
+        self.plan.store.as_ref().is_some_and(|store| store.tables.iter().all(CatalogTable::is_elsewhere))
     }
 
     /// Opens the store of each granularity. Without it all buckets stay in memory.

@@ -8,9 +8,9 @@ use tidemill_lang::siddhi::ast::OnDemandQuery;
 use tidemill_lang::{FileId, SourceFile};
 
 use super::*;
-use crate::scope::StreamScope;
-use crate::snapshot::{Error, Reader, Writer};
-use crate::value::Value;
+use crate::columns::value::Value;
+use crate::compile::scope::StreamScope;
+use crate::snapshot::{Error, Reader, SnapshotWriter};
 use crate::{Registry, replay};
 
 pub(super) const UNITS: [&str; 6] = ["sec", "min", "hour", "day", "month", "year"];
@@ -49,9 +49,9 @@ pub(super) fn batch(events: &[Event]) -> Batch {
     batch
 }
 
-fn written(write: &dyn Fn(&mut Writer<'_>) -> Result<(), Error>) -> Vec<u8> {
+fn written(write: &dyn Fn(&mut SnapshotWriter<'_>) -> Result<(), Error>) -> Vec<u8> {
     let mut bytes = Vec::new();
-    let mut out = Writer::new(&mut bytes).expect("a writer");
+    let mut out = SnapshotWriter::new(&mut bytes).expect("a writer");
     out.section("aggregation A").and_then(|()| write(&mut out)).and_then(|()| out.finish()).expect("a state");
     bytes
 }
@@ -201,13 +201,13 @@ fn a_foreign_state_is_refused_and_changes_nothing() {
     for (what, write) in [
         (
             "a group that is not there",
-            &(|out: &mut Writer<'_>| {
+            &(|out: &mut SnapshotWriter<'_>| {
                 out.flag(false)?;
                 out.number(0)?;
                 out.flag(true)?;
                 out.signed(START)?;
                 out.numbers([7].into_iter())
-            }) as &dyn Fn(&mut Writer<'_>) -> Result<(), Error>,
+            }) as &dyn Fn(&mut SnapshotWriter<'_>) -> Result<(), Error>,
         ),
         ("two rows of one group", &|out| {
             out.flag(false)?;

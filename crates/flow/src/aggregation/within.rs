@@ -8,11 +8,11 @@ use tidemill_types::{FieldType, did_you_mean};
 
 use super::calendar;
 use crate::catalog::AggregationPlan;
-use crate::compiler::{Compiler, Scope};
+use crate::columns::value::Value;
+use crate::compile::compiler::{Compiler, Scope};
 use crate::eval_error::EvalError;
 use crate::expr::{BucketQuery, Expr, Frame, Node, QueriedGranularity, QueriedRange};
 use crate::registry::Registry;
-use crate::value::Value;
 
 /// Names of the granularities; the first of each is that of `every`.
 const UNITS: [(PeriodUnit, [&str; 3]); 6] = [

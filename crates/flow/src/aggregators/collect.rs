@@ -8,10 +8,10 @@ use serde_json::{Value as Json, json};
 use super::counted_multiset::CountedMultiset;
 use super::state::{decode, encode};
 use super::{VALUES_MAX, add, check_capacity, cloning_constructor, flag, foreign_state};
+use crate::columns::value::{Key, OpaqueValue, Value};
 use crate::eval_error::EvalError;
 use crate::functions::object::{check_depth, equal, list, map};
 use crate::registry::{Aggregator, Registry};
-use crate::value::{Key, Object, Value};
 
 pub(super) fn register(registry: &mut Registry) {
     for (name, form, merge) in [
@@ -132,7 +132,7 @@ impl<I: ItemCollection> Aggregator for CollectList<I> {
     }
 
     fn value(&self) -> Value {
-        Value::Object(Object::list(self.held.items()))
+        Value::Object(OpaqueValue::list(self.held.items()))
     }
 
     fn save(&self) -> Json {
@@ -200,7 +200,7 @@ impl Aggregator for CollectMap {
 
     fn value(&self) -> Value {
         let newest = |(key, values): (&Key, &VecDeque<Value>)| Some((key.clone(), values.back()?.clone()));
-        Value::Object(Object::map(self.held.iter().filter_map(newest).collect()))
+        Value::Object(OpaqueValue::map(self.held.iter().filter_map(newest).collect()))
     }
 
     fn save(&self) -> Json {

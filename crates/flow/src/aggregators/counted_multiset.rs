@@ -6,8 +6,8 @@ use serde_json::{Value as Json, json};
 
 use super::state::{decode, encode};
 use super::{VALUES_MAX, check_capacity};
+use crate::columns::value::Key;
 use crate::eval_error::EvalError;
-use crate::value::Key;
 
 /// Multiset that keeps a value at the position of its first arrival until its last occurrence is removed.
 /// Insertion and removal take O(log n).
@@ -103,7 +103,7 @@ impl CountedMultiset {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::value::Value;
+    use crate::columns::value::Value;
 
     #[test]
     fn a_full_tally_takes_only_what_it_has() {

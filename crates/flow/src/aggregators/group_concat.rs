@@ -6,10 +6,10 @@ use serde_json::{Value as Json, json};
 
 use super::counted_multiset::CountedMultiset;
 use super::{add, cloning_constructor, flag, foreign_state};
+use crate::columns::value::{Key, Value};
 use crate::eval_error::EvalError;
 use crate::functions::library::constant_text;
 use crate::registry::{Aggregator, Registry};
-use crate::value::{Key, Value};
 
 pub(super) fn register(registry: &mut Registry) {
     let form = "string text, string separator?, const bool distinct?, const string order? -> string";

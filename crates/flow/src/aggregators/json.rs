@@ -7,11 +7,11 @@ use tidemill_types::FieldType;
 
 use super::counted_multiset::CountedMultiset;
 use super::{add, cloning_constructor, flag, foreign_state};
+use crate::columns::value::{Key, Value};
 use crate::eval_error::EvalError;
 use crate::functions::json_text::{from_json, json_of};
 use crate::functions::library::constant_text;
 use crate::registry::{Aggregator, Registry};
-use crate::value::{Key, Value};
 
 pub(super) fn register(registry: &mut Registry) {
     let text = [

@@ -5,9 +5,9 @@ use serde::Deserialize;
 use serde_json::{Value as Json, json};
 
 use super::{add, cloning_constructor, foreign_state};
+use crate::columns::value::Value;
 use crate::eval_error::EvalError;
 use crate::registry::{Aggregator, Registry};
-use crate::value::Value;
 
 /// Variance of the estimate before the first measurement.
 const INITIAL_VARIANCE: f64 = 1000.0;

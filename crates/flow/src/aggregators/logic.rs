@@ -4,9 +4,9 @@ use serde::Deserialize;
 use serde_json::{Value as Json, json};
 
 use super::{add, cloning_constructor, foreign_state};
+use crate::columns::value::Value;
 use crate::eval_error::EvalError;
 use crate::registry::{Aggregator, Registry};
-use crate::value::Value;
 
 pub(super) fn register(registry: &mut Registry) {
     add(registry, "and", &["bool x -> bool"], |_| {

@@ -7,9 +7,9 @@ use serde_json::{Value as Json, json};
 
 use super::state::{decode, encode};
 use super::{VALUES_MAX, add, check_capacity, cloning_constructor, foreign_state};
+use crate::columns::value::{Key, Value};
 use crate::eval_error::EvalError;
 use crate::registry::{Aggregator, BuiltinAggregate, Registry};
-use crate::value::{Key, Value};
 
 pub(super) fn register(registry: &mut Registry) {
     for (name, greatest) in [("min", false), ("max", true)] {

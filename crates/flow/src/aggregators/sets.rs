@@ -7,9 +7,9 @@ use serde_json::Value as Json;
 
 use super::counted_multiset::CountedMultiset;
 use super::{add, cloning_constructor, foreign_state};
+use crate::columns::value::{Key, OpaqueValue, Value};
 use crate::eval_error::EvalError;
 use crate::registry::{Aggregator, Registry};
-use crate::value::{Key, Object, Value};
 
 pub(super) fn register(registry: &mut Registry) {
     let form = "string|int|long|float|double x -> long";
@@ -57,7 +57,7 @@ impl UnionSet {
     fn each(set: &Value, mut take: impl FnMut(&Key) -> Result<(), EvalError>) -> Result<(), EvalError> {
         match set {
             Value::Null => Ok(()),
-            Value::Object(Object::Set(set)) => set.lock().keys().try_for_each(&mut take),
+            Value::Object(OpaqueValue::Set(set)) => set.lock().keys().try_for_each(&mut take),
             other => Err(EvalError::argument(format!("unionSet: `{other}` is not a set"))),
         }
     }
@@ -81,7 +81,7 @@ impl Aggregator for UnionSet {
 
     fn value(&self) -> Value {
         let elements = self.0.sorted().map(|(key, _)| (key.clone(), 1)).collect();
-        Value::Object(Object::Set(Arc::new(Mutex::new(elements))))
+        Value::Object(OpaqueValue::Set(Arc::new(Mutex::new(elements))))
     }
 
     fn save(&self) -> Json {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use serde_json::{Value as Json, json};
 
-use crate::value::{Key, Object, Value};
+use crate::columns::value::{Key, OpaqueValue, Value};
 
 /// Encodes a value for a checkpoint.
 pub(crate) fn encode(value: &Value) -> Json {
@@ -18,17 +18,17 @@ pub(crate) fn encode(value: &Value) -> Json {
         Value::Long(n) => json!({ "long": n }),
         Value::Float(n) => json!({ "float": n.to_bits() }),
         Value::Double(n) => json!({ "double": n.to_bits() }),
-        Value::Object(Object::List(items)) => {
+        Value::Object(OpaqueValue::List(items)) => {
             json!({ "list": items.lock().iter().map(encode).collect::<Vec<_>>() })
         }
-        Value::Object(Object::Map(entries)) => {
+        Value::Object(OpaqueValue::Map(entries)) => {
             let entries = entries.lock();
             json!({ "map": entries.iter().map(|(k, v)| (encode(&k.0), encode(v))).collect::<Vec<_>>() })
         }
-        Value::Object(Object::Set(items)) => {
+        Value::Object(OpaqueValue::Set(items)) => {
             json!({ "set": items.lock().keys().map(|k| encode(&k.0)).collect::<Vec<_>>() })
         }
-        Value::Object(Object::Json(json)) => json!({ "json": Json::clone(json) }),
+        Value::Object(OpaqueValue::Json(json)) => json!({ "json": Json::clone(json) }),
     }
 }
 
@@ -47,18 +47,20 @@ pub(crate) fn decode(json: &Json) -> Option<Value> {
                 "double" => Value::Double(f64::from_bits(inner.as_u64()?)),
                 "list" => {
                     let items = inner.as_array()?.iter().map(decode).collect::<Option<_>>()?;
-                    Value::Object(Object::list(items))
+                    Value::Object(OpaqueValue::list(items))
                 }
                 "map" => {
                     let entry = |e: &Json| Some((Key(decode(e.get(0)?)?), decode(e.get(1)?)?));
-                    Value::Object(Object::map(inner.as_array()?.iter().map(entry).collect::<Option<_>>()?))
+                    Value::Object(OpaqueValue::map(
+                        inner.as_array()?.iter().map(entry).collect::<Option<_>>()?,
+                    ))
                 }
                 "set" => {
                     let item = |i: &Json| Some((Key(decode(i)?), 1));
                     let items = inner.as_array()?.iter().map(item).collect::<Option<_>>()?;
-                    Value::Object(Object::Set(Arc::new(Mutex::new(items))))
+                    Value::Object(OpaqueValue::Set(Arc::new(Mutex::new(items))))
                 }
-                "json" => Value::Object(Object::Json(Arc::new(inner.clone()))),
+                "json" => Value::Object(OpaqueValue::Json(Arc::new(inner.clone()))),
                 _ => return None,
             }
         }

@@ -4,9 +4,9 @@ use serde::Deserialize;
 use serde_json::{Value as Json, json};
 
 use super::{VALUES_MAX, add, check_capacity, cloning_constructor, foreign_state};
+use crate::columns::value::Value;
 use crate::eval_error::EvalError;
 use crate::registry::{Aggregator, Registry};
-use crate::value::Value;
 
 pub(super) fn register(registry: &mut Registry) {
     add(registry, "stdDev", &["number x -> double"], |_| cloning_constructor(StdDev::default()));

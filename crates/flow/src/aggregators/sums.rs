@@ -5,9 +5,9 @@ use serde_json::{Value as Json, json};
 use tidemill_types::FieldType;
 
 use super::{add, cloning_constructor, foreign_state};
+use crate::columns::value::Value;
 use crate::eval_error::EvalError;
 use crate::registry::{Aggregator, BuiltinAggregate, Registry};
-use crate::value::Value;
 
 pub(super) fn register(registry: &mut Registry) {
     add(registry, "sum", &["whole x -> long", "decimal x -> double"], |args| match args[0].ty {

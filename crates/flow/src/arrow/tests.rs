@@ -29,7 +29,7 @@ fn row(n: Option<i32>, text: &str) -> Vec<Value> {
         Value::Double(f64::from(n) / 3.0),
         Value::text(text),
         Value::Long(n.into()),
-        Value::Object(Object::Json(list.into())),
+        Value::Object(OpaqueValue::Json(list.into())),
     ]
 }
 

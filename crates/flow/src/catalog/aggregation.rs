@@ -4,7 +4,7 @@ use tidemill_lang::Span;
 use tidemill_lang::siddhi::ast::PeriodUnit;
 use tidemill_types::FieldType;
 
-use super::{Attributes, Table};
+use super::{Attributes, CatalogTable};
 use crate::expr::Expr;
 use crate::processor::Handler;
 
@@ -48,7 +48,7 @@ pub struct AggregationPlan {
 #[derive(Debug, Clone)]
 pub struct AggregationStore {
     /// Tables, as [`AggregationPlan::units`].
-    pub tables: Vec<Table>,
+    pub tables: Vec<CatalogTable>,
     /// Contents of the columns of each table. The bucket's start is the first column, the group follows.
     pub columns: Vec<StoredColumn>,
     /// Columns of each accumulator; equal accumulators share theirs.

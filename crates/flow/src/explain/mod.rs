@@ -20,11 +20,11 @@ mod text;
 
 use serde::{Deserialize, Serialize};
 
+use crate::columns::value::Value;
 use crate::functions::json_text::to_json;
-use crate::value::Value;
 use crate::window::WindowStatus;
 
-pub use crate::value::format_time;
+pub use crate::columns::value::format_time;
 pub(crate) use context::ReadOnlyContext;
 pub(crate) use source_text::conjuncts;
 pub use source_text::{InputText, QueryText};

@@ -3,7 +3,7 @@
 use tidemill_lang::siddhi::ast::{self, BinaryOp, ExprKind, HandlerKind};
 
 use crate::catalog::Attributes;
-use crate::compiler::call_name;
+use crate::compile::compiler::call_name;
 
 /// Source texts and names of a query.
 #[derive(Debug, Clone, Default)]

@@ -1,11 +1,11 @@
 //! Input statistics of a query: counts, and sampled events for reports.
 
 use super::{FailedConditionReport, InputText, NamedValue};
-use crate::batch::Batch;
-use crate::column::Column;
+use crate::columns::batch::Batch;
+use crate::columns::column::Column;
+use crate::columns::row::Row;
 use crate::expr::{EvalContext, Expr, Frame, Node, conjuncts};
 use crate::processor::Handler;
-use crate::row::Row;
 use tidemill_types::FieldType;
 
 /// Statistics of the input and output of a query.

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use tidemill_types::FieldType;
 
 use super::EvalContext;
-use crate::column::{Column, Data};
+use crate::columns::column::{Column, Data};
+use crate::columns::value::Value;
 use crate::eval_error::EvalError;
-use crate::value::Value;
 
 /// Argument at compile time.
 #[derive(Debug, Clone)]

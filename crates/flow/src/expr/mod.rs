@@ -19,11 +19,11 @@ pub(crate) use ops::{arithmetic, compare};
 pub(crate) use push_down::{PushedSearch, push_update};
 pub(crate) use row::{RowExpr, RowFrame, RowSource, keep};
 
-use crate::column::{Column, Data};
+use crate::columns::column::{Column, Data};
+use crate::columns::value::Value;
 use crate::eval_error::EvalError;
 use crate::models::Models;
 use crate::statement_calls::StatementCalls;
-use crate::value::Value;
 
 /// Slot of the input row in the expressions of a query.
 pub const INPUT: usize = 0;

@@ -5,8 +5,8 @@ use std::cmp::Ordering;
 use tidemill_types::FieldType;
 
 use super::{Arithmetic, Comparison};
-use crate::value::Value;
-use crate::value_ref::ValueRef;
+use crate::columns::value::Value;
+use crate::columns::value_ref::ValueRef;
 
 /// Computes `a op b`, both widened to `ty`. Null if either operand is null or the divisor is zero.
 pub(crate) fn arithmetic(op: Arithmetic, ty: FieldType, a: &Value, b: &Value) -> Value {

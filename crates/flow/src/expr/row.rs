@@ -8,8 +8,8 @@ use tidemill_types::FieldType;
 
 use super::ops;
 use super::{AGGREGATES, Arithmetic, Comparison, Expr, INPUT, Node, OUTPUT};
-use crate::value::Value;
-use crate::value_ref::ValueRef;
+use crate::columns::value::Value;
+use crate::columns::value_ref::ValueRef;
 
 /// A compiled expression that calls no function and searches no table, so that it cannot fail.
 #[derive(Debug, Clone)]

@@ -7,10 +7,10 @@ use std::cmp::Ordering;
 use tidemill_types::FieldType;
 
 use super::{Arithmetic, Comparison, EvalContext, Expr, Frame, Node, RowRef};
-use crate::column::{Column, Data, StringColumn};
+use crate::columns::column::{Column, Data, StringColumn};
+use crate::columns::value::Value;
 use crate::eval_error::EvalError;
 use crate::expr::{ColumnarValue, FunctionContext};
-use crate::value::Value;
 
 /// Number of slots of a row: input, aggregates, output.
 const SLOTS: usize = 3;

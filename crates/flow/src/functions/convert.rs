@@ -2,10 +2,10 @@
 
 use tidemill_types::FieldType;
 
+use super::java::number::{parse_double, parse_float, parse_whole};
 use super::library::{NamespaceRegistrar, NullPolicy, ScalarResult, constant_text};
-use super::number::{parse_double, parse_float, parse_whole};
+use crate::columns::value::Value;
 use crate::expr::ArgumentType;
-use crate::value::Value;
 
 /// Target types of a conversion.
 const TARGETS: [FieldType; 6] = [

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::library::{NamespaceRegistrar, NullPolicy, ScalarResult};
+use crate::columns::value::{Key, OpaqueValue, Value};
 use crate::expr::{Comparison, compare};
-use crate::value::{Key, Object, Value};
 
 pub(super) fn register(core: &mut NamespaceRegistrar<'_>) {
     core.add("coalesce", &["T x, T more* -> T"], NullPolicy::Pass, first);
@@ -54,11 +54,11 @@ pub(super) fn register(core: &mut NamespaceRegistrar<'_>) {
     });
     core.add("createSet", &["value x -> object"], NullPolicy::Pass, |args| {
         let set = BTreeMap::from([(Key(args[0].clone()), 1)]);
-        Ok(Value::Object(Object::Set(Arc::new(Mutex::new(set)))))
+        Ok(Value::Object(OpaqueValue::Set(Arc::new(Mutex::new(set)))))
     });
     core.add("sizeOfSet", &["object set -> int"], NullPolicy::Pass, |args| match &args[0] {
         Value::Null => Ok(Value::Int(0)),
-        Value::Object(Object::Set(set)) => Ok(Value::Int(set.lock().len() as i32)),
+        Value::Object(OpaqueValue::Set(set)) => Ok(Value::Int(set.lock().len() as i32)),
         other => Err(format!("`{other}` is not a set")),
     });
 }

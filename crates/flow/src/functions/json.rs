@@ -3,13 +3,13 @@
 use serde_json::Value as Json;
 
 use super::compile_cache::CompileCache;
+use super::java::number::{parse_double, parse_float, parse_int, parse_whole};
 use super::json_path::CompiledPath;
 use super::json_text::{from_json, json_of, read_json, to_json};
 use super::library::{NamespaceRegistrar, NullPolicy, ScalarFn, text};
-use super::number::{parse_double, parse_float, parse_int, parse_whole};
 use super::object::check_depth;
+use crate::columns::value::Value;
 use crate::expr::ArgumentType;
-use crate::value::Value;
 
 pub(super) fn register(json: &mut NamespaceRegistrar<'_>) {
     get(json, "getBool", "string|object json, string path -> bool", |found| {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::{Value as Json, json};
 
 use super::object::DEPTH_MAX;
-use crate::value::{Key, Object, Value};
+use crate::columns::value::{Key, OpaqueValue, Value};
 
 /// Maximum length of the excerpt of invalid JSON in an error message, in bytes.
 const SHOWN_BYTES: usize = 60;
@@ -23,10 +23,10 @@ pub(crate) fn from_json(json: &Json) -> Value {
             _ => Value::Null,
         },
         Json::String(s) => Value::text(s),
-        Json::Array(items) => Value::Object(Object::list(items.iter().map(from_json).collect())),
+        Json::Array(items) => Value::Object(OpaqueValue::list(items.iter().map(from_json).collect())),
         Json::Object(entries) => {
             let entries = entries.iter().map(|(k, v)| (Key(Value::text(k)), from_json(v)));
-            Value::Object(Object::map(entries.collect()))
+            Value::Object(OpaqueValue::map(entries.collect()))
         }
     }
 }
@@ -42,14 +42,14 @@ pub fn to_json(value: &Value) -> Json {
         Value::Float(n) => n.to_string().parse::<f64>().map_or(Json::Null, Json::from),
         Value::Double(n) => Json::from(*n),
         Value::Str(s) => Json::String(s.to_string()),
-        Value::Object(Object::List(items)) => Json::Array(items.lock().iter().map(to_json).collect()),
-        Value::Object(Object::Map(entries)) => {
+        Value::Object(OpaqueValue::List(items)) => Json::Array(items.lock().iter().map(to_json).collect()),
+        Value::Object(OpaqueValue::Map(entries)) => {
             Json::Object(entries.lock().iter().map(|(k, v)| (k.0.to_string(), to_json(v))).collect())
         }
-        Value::Object(Object::Set(items)) => {
+        Value::Object(OpaqueValue::Set(items)) => {
             Json::Array(items.lock().keys().map(|k| to_json(&k.0)).collect())
         }
-        Value::Object(Object::Json(json)) => Json::clone(json),
+        Value::Object(OpaqueValue::Json(json)) => Json::clone(json),
     }
 }
 
@@ -114,15 +114,15 @@ fn write_plain(value: &Value, out: &mut String) -> Result<(), String> {
             let short = text.trim_end_matches('0').trim_end_matches('.');
             out.push_str(if text.contains('E') { &text } else { short });
         }
-        Value::Object(Object::List(items)) => {
+        Value::Object(OpaqueValue::List(items)) => {
             let items = items.lock();
             sequence(out, '[', ']', items.iter(), write_plain)?;
         }
-        Value::Object(Object::Set(items)) => {
+        Value::Object(OpaqueValue::Set(items)) => {
             let items = items.lock();
             sequence(out, '[', ']', items.keys(), |item, out| write_plain(&item.0, out))?;
         }
-        Value::Object(Object::Map(entries)) => {
+        Value::Object(OpaqueValue::Map(entries)) => {
             let entries = entries.lock();
             sequence(out, '{', '}', entries.iter(), |(key, value), out| {
                 let _ = write!(out, "{}:", Json::String(key.0.to_string()));
@@ -158,7 +158,7 @@ fn sequence<I: Iterator>(
 pub(crate) fn json_of(value: &Value) -> Result<Arc<Json>, String> {
     Ok(match value {
         Value::Str(text) => Arc::new(read_json(text)?),
-        Value::Object(Object::Json(json)) => json.clone(),
+        Value::Object(OpaqueValue::Json(json)) => json.clone(),
         other => Arc::new(to_json(other)),
     })
 }
@@ -179,19 +179,19 @@ pub fn tagged_json(value: &Value) -> Json {
         Value::Float(n) => n.to_string().parse().map_or(Json::Null, decimal),
         Value::Double(n) => decimal(*n),
         Value::Str(s) => json!(s.as_ref()),
-        Value::Object(Object::List(list)) => {
+        Value::Object(OpaqueValue::List(list)) => {
             json!({ "list": list.lock().iter().map(tagged_json).collect::<Vec<_>>() })
         }
-        Value::Object(Object::Map(map)) => {
+        Value::Object(OpaqueValue::Map(map)) => {
             let map = map.lock();
             let entries = map.iter().map(|(k, v)| (k.0.to_string(), tagged_json(v)));
             json!({ "map": entries.collect::<serde_json::Map<_, _>>() })
         }
-        Value::Object(Object::Set(set)) => {
+        Value::Object(OpaqueValue::Set(set)) => {
             let mut items: Vec<Json> = set.lock().keys().map(|k| tagged_json(&k.0)).collect();
             items.sort_by_key(Json::to_string);
             json!({ "set": items })
         }
-        Value::Object(Object::Json(json)) => json.as_ref().clone(),
+        Value::Object(OpaqueValue::Json(json)) => json.as_ref().clone(),
     }
 }

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use tidemill_types::FieldType;
 
 use super::signature::{Overload, Signature};
-use crate::column::Column;
+use crate::columns::column::Column;
+use crate::columns::value::Value;
 use crate::eval_error::EvalError;
 use crate::expr::{ArgumentType, BoundFunction, ColumnarValue, Function, FunctionContext};
 use crate::registry::Registry;
-use crate::value::Value;
 
 /// Result of a function for one row: a value or an error message.
 pub(crate) type ScalarResult = Result<Value, String>;

@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 
 use super::library::{NamespaceRegistrar, NullPolicy, ScalarResult, constant_text, int};
 use super::object::{List, check_insertable, equal, is_list, list, new_list};
-use crate::value::{Object, Value};
+use crate::columns::value::{OpaqueValue, Value};
 
 pub(super) fn register(lists: &mut NamespaceRegistrar<'_>) {
     register_mutators(lists);
@@ -13,7 +13,7 @@ pub(super) fn register(lists: &mut NamespaceRegistrar<'_>) {
 }
 
 fn object(list: List) -> ScalarResult {
-    Ok(Value::Object(Object::List(list)))
+    Ok(Value::Object(OpaqueValue::List(list)))
 }
 
 /// Returns argument `i` as an index below `end`.
@@ -25,7 +25,7 @@ fn place(args: &[Value], i: usize, end: usize) -> Result<usize, String> {
 
 fn register_mutators(lists: &mut NamespaceRegistrar<'_>) {
     lists.add("create", &["any x* -> object"], NullPolicy::Pass, |args| match args {
-        [Value::Null] => Ok(Value::Object(Object::list(vec![]))),
+        [Value::Null] => Ok(Value::Object(OpaqueValue::list(vec![]))),
         _ => new_list(args.to_vec()),
     });
     lists.add("add", &["object list, any x, int index? -> object"], NullPolicy::Pass, |args| {
@@ -58,7 +58,7 @@ fn register_mutators(lists: &mut NamespaceRegistrar<'_>) {
     });
     lists.add("clone", &["object list -> object"], NullPolicy::Fail, |args| {
         let items = list(args, 0)?.lock().clone();
-        Ok(Value::Object(Object::list(items)))
+        Ok(Value::Object(OpaqueValue::list(items)))
     });
     lists.add("remove", &["object list, any x -> object"], NullPolicy::Pass, |args| {
         let list = list(args, 0)?;

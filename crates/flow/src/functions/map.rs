@@ -9,8 +9,8 @@ use super::json_text::{parse_lenient, plain_json};
 use super::library::{NamespaceRegistrar, NullPolicy, ScalarResult, constant_text, text};
 use super::object::{Map, check_insertable, equal, is_map, map, new_map};
 use super::xml;
+use crate::columns::value::{Key, OpaqueValue, Value};
 use crate::expr::ArgumentType;
-use crate::value::{Key, Object, Value};
 
 pub(super) fn register(maps: &mut NamespaceRegistrar<'_>) {
     register_mutators(maps);
@@ -19,7 +19,7 @@ pub(super) fn register(maps: &mut NamespaceRegistrar<'_>) {
 }
 
 fn object(map: Map) -> ScalarResult {
-    Ok(Value::Object(Object::Map(map)))
+    Ok(Value::Object(OpaqueValue::Map(map)))
 }
 
 fn key(args: &[Value], i: usize) -> Key {
@@ -91,7 +91,7 @@ fn register_mutators(maps: &mut NamespaceRegistrar<'_>) {
     });
     maps.add("clone", &["object map -> object"], NullPolicy::Fail, |args| {
         let entries = map(args, 0)?.lock().clone();
-        Ok(Value::Object(Object::map(entries)))
+        Ok(Value::Object(OpaqueValue::map(entries)))
     });
     maps.add(
         "combineByKey",
@@ -104,7 +104,7 @@ fn register_mutators(maps: &mut NamespaceRegistrar<'_>) {
             let mut combined = BTreeMap::new();
             for key in maps.iter().flat_map(BTreeMap::keys) {
                 let values = maps.iter().map(|m| m.get(key).cloned().unwrap_or_default()).collect();
-                combined.insert(key.clone(), Value::Object(Object::list(values)));
+                combined.insert(key.clone(), Value::Object(OpaqueValue::list(values)));
             }
             new_map(combined)
         },
@@ -132,18 +132,18 @@ fn register_readers(maps: &mut NamespaceRegistrar<'_>) {
     });
     maps.add("keys", &["object map -> object"], NullPolicy::Fail, |args| {
         let keys = map(args, 0)?.lock().keys().map(|k| k.0.clone()).collect();
-        Ok(Value::Object(Object::list(keys)))
+        Ok(Value::Object(OpaqueValue::list(keys)))
     });
     maps.add("values", &["object map -> object"], NullPolicy::Fail, |args| {
         let values = map(args, 0)?.lock().values().cloned().collect();
-        Ok(Value::Object(Object::list(values)))
+        Ok(Value::Object(OpaqueValue::list(values)))
     });
 }
 
 fn register_text_formats(maps: &mut NamespaceRegistrar<'_>) {
     maps.add("toJSON", &["object map -> string"], NullPolicy::Fail, |args| {
         let map = map(args, 0)?;
-        Ok(Value::text(&plain_json(&Value::Object(Object::Map(map)))?))
+        Ok(Value::text(&plain_json(&Value::Object(OpaqueValue::Map(map)))?))
     });
     maps.add("createFromJSON", &["string json -> object"], NullPolicy::Fail, |args| {
         let read = parse_lenient(text(args, 0)?)?;

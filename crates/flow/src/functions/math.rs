@@ -5,12 +5,12 @@ use std::f64::consts::{E, LN_2, PI};
 
 use parking_lot::Mutex;
 
-use super::library::{NamespaceRegistrar, NullPolicy, ScalarResult, double, int, text};
-use super::number::{
+use super::java::number::{
     JavaRandom, hex_double, hex_float, in_base, parse_double, parse_float, parse_int, parse_whole,
     round_half_up,
 };
-use crate::value::Value;
+use super::library::{NamespaceRegistrar, NullPolicy, ScalarResult, double, int, text};
+use crate::columns::value::Value;
 
 pub(super) fn register(math: &mut NamespaceRegistrar<'_>) {
     register_unary(math);

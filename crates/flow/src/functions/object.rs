@@ -6,7 +6,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::json_text::from_json;
-use crate::value::{Key, Object, Value};
+use crate::columns::value::{Key, OpaqueValue, Value};
 
 /// Items of a list; other values may share them.
 pub(crate) type List = Arc<Mutex<Vec<Value>>>;
@@ -20,8 +20,8 @@ pub(crate) const DEPTH_MAX: usize = 128;
 /// Returns argument `i` as a list.
 pub(crate) fn list(args: &[Value], i: usize) -> Result<List, String> {
     match args.get(i) {
-        Some(Value::Object(Object::List(list))) => Ok(list.clone()),
-        Some(Value::Object(Object::Json(json))) if json.is_array() => list(&[from_json(json)], 0),
+        Some(Value::Object(OpaqueValue::List(list))) => Ok(list.clone()),
+        Some(Value::Object(OpaqueValue::Json(json))) if json.is_array() => list(&[from_json(json)], 0),
         Some(other) => Err(format!("argument {} must be a list, found `{other}`", i + 1)),
         None => Err(format!("argument {} is missing", i + 1)),
     }
@@ -30,8 +30,8 @@ pub(crate) fn list(args: &[Value], i: usize) -> Result<List, String> {
 /// Returns argument `i` as a map.
 pub(crate) fn map(args: &[Value], i: usize) -> Result<Map, String> {
     match args.get(i) {
-        Some(Value::Object(Object::Map(map))) => Ok(map.clone()),
-        Some(Value::Object(Object::Json(json))) if json.is_object() => map(&[from_json(json)], 0),
+        Some(Value::Object(OpaqueValue::Map(map))) => Ok(map.clone()),
+        Some(Value::Object(OpaqueValue::Json(json))) if json.is_object() => map(&[from_json(json)], 0),
         Some(other) => Err(format!("argument {} must be a map, found `{other}`", i + 1)),
         None => Err(format!("argument {} is missing", i + 1)),
     }
@@ -40,8 +40,8 @@ pub(crate) fn map(args: &[Value], i: usize) -> Result<Map, String> {
 /// Returns whether `value` is a list or a JSON array.
 pub(crate) fn is_list(value: &Value) -> bool {
     match value {
-        Value::Object(Object::List(_)) => true,
-        Value::Object(Object::Json(json)) => json.is_array(),
+        Value::Object(OpaqueValue::List(_)) => true,
+        Value::Object(OpaqueValue::Json(json)) => json.is_array(),
         _ => false,
     }
 }
@@ -49,8 +49,8 @@ pub(crate) fn is_list(value: &Value) -> bool {
 /// Returns whether `value` is a map or a JSON object.
 pub(crate) fn is_map(value: &Value) -> bool {
     match value {
-        Value::Object(Object::Map(_)) => true,
-        Value::Object(Object::Json(json)) => json.is_object(),
+        Value::Object(OpaqueValue::Map(_)) => true,
+        Value::Object(OpaqueValue::Json(json)) => json.is_object(),
         _ => false,
     }
 }
@@ -58,7 +58,7 @@ pub(crate) fn is_map(value: &Value) -> bool {
 /// Returns whether `a` and `b` have one type and are equal. Lists and maps compare by content.
 pub(crate) fn equal(a: &Value, b: &Value) -> bool {
     match (a, b) {
-        (Value::Object(Object::List(a)), Value::Object(Object::List(b))) => {
+        (Value::Object(OpaqueValue::List(a)), Value::Object(OpaqueValue::List(b))) => {
             if Arc::ptr_eq(a, b) {
                 return true;
             }
@@ -66,18 +66,18 @@ pub(crate) fn equal(a: &Value, b: &Value) -> bool {
             let (a, b) = (a.lock().clone(), b.lock().clone());
             a.len() == b.len() && a.iter().zip(&b).all(|(a, b)| equal(a, b))
         }
-        (Value::Object(Object::Map(a)), Value::Object(Object::Map(b))) => {
+        (Value::Object(OpaqueValue::Map(a)), Value::Object(OpaqueValue::Map(b))) => {
             if Arc::ptr_eq(a, b) {
                 return true;
             }
             let (a, b) = (a.lock().clone(), b.lock().clone());
             a.len() == b.len() && a.iter().zip(&b).all(|((k, a), (l, b))| k == l && equal(a, b))
         }
-        (Value::Object(Object::Json(json)), other) | (other, Value::Object(Object::Json(json)))
+        (Value::Object(OpaqueValue::Json(json)), other) | (other, Value::Object(OpaqueValue::Json(json)))
             if json.is_array() || json.is_object() =>
         {
             match other {
-                Value::Object(Object::Json(other)) => json == other,
+                Value::Object(OpaqueValue::Json(other)) => json == other,
                 other => equal(&from_json(json), other),
             }
         }
@@ -99,7 +99,7 @@ pub(crate) fn check_depth(value: &Value) -> Result<(), String> {
 /// Creates a list. Errors: the items are nested too deeply.
 pub(crate) fn new_list(items: Vec<Value>) -> Result<Value, String> {
     items.iter().try_for_each(|v| check_reach(v, std::ptr::null(), 1))?;
-    Ok(Value::Object(Object::list(items)))
+    Ok(Value::Object(OpaqueValue::list(items)))
 }
 
 /// Creates a map. Errors: the entries are nested too deeply.
@@ -107,7 +107,7 @@ pub(crate) fn new_map(entries: BTreeMap<Key, Value>) -> Result<Value, String> {
     entries.iter().try_for_each(|(k, v)| {
         check_reach(&k.0, std::ptr::null(), 1).and(check_reach(v, std::ptr::null(), 1))
     })?;
-    Ok(Value::Object(Object::map(entries)))
+    Ok(Value::Object(OpaqueValue::map(entries)))
 }
 
 fn check_reach(value: &Value, target: *const (), depth: usize) -> Result<(), String> {
@@ -116,12 +116,12 @@ fn check_reach(value: &Value, target: *const (), depth: usize) -> Result<(), Str
     }
     let itself = || "a list or map cannot contain itself".to_owned();
     match value {
-        Value::Object(Object::List(list)) if Arc::as_ptr(list).cast() == target => Err(itself()),
-        Value::Object(Object::List(list)) => {
+        Value::Object(OpaqueValue::List(list)) if Arc::as_ptr(list).cast() == target => Err(itself()),
+        Value::Object(OpaqueValue::List(list)) => {
             list.lock().iter().try_for_each(|v| check_reach(v, target, depth + 1))
         }
-        Value::Object(Object::Map(map)) if Arc::as_ptr(map).cast() == target => Err(itself()),
-        Value::Object(Object::Map(map)) => map.lock().iter().try_for_each(|(k, v)| {
+        Value::Object(OpaqueValue::Map(map)) if Arc::as_ptr(map).cast() == target => Err(itself()),
+        Value::Object(OpaqueValue::Map(map)) => map.lock().iter().try_for_each(|(k, v)| {
             check_reach(&k.0, target, depth + 1)?;
             check_reach(v, target, depth + 1)
         }),

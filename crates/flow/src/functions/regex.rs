@@ -4,12 +4,12 @@
 use std::sync::Arc;
 
 use super::compile_cache::CompileCache;
-use super::java_regex::{JavaRegex, MatchMode, patterns};
+use super::java::java_regex::{JavaRegex, MatchMode, patterns};
 use super::library::{BatchScalarFn, NamespaceRegistrar, NullPolicy, ScalarFn, int, text};
 use super::str::byte_of_unit;
-use crate::column::{Column, Data};
+use crate::columns::column::{Column, Data};
+use crate::columns::value::Value;
 use crate::expr::{ArgumentType, ColumnarValue};
-use crate::value::Value;
 
 pub(super) fn register(regex: &mut NamespaceRegistrar<'_>) {
     let forms = ["string regex, string text, int start? -> bool"];

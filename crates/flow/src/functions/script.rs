@@ -8,10 +8,10 @@ use tidemill_lang::{Diagnostic, Span};
 use tidemill_script::{CallContext, Script, ScriptError, ScriptValue};
 use tidemill_types::{FieldType, did_you_mean};
 
+use crate::columns::value::{Key, OpaqueValue, Value};
 use crate::eval_error::EvalError;
 use crate::expr::{ArgumentType, BoundFunction, Function, FunctionContext};
 use crate::registry::Registry;
-use crate::value::{Key, Object, Value};
 
 /// Evaluates its first argument, as an expression or, if it is not one, as the body of a function.
 const EVAL: &str = "let f;
@@ -149,17 +149,19 @@ fn to_script(value: &Value) -> ScriptValue {
     }
 }
 
-fn object_to_script(object: &Object) -> ScriptValue {
+fn object_to_script(object: &OpaqueValue) -> ScriptValue {
     match object {
-        Object::List(items) => ScriptValue::List(items.lock().iter().map(to_script).collect()),
-        Object::Set(items) => ScriptValue::List(items.lock().keys().map(|key| to_script(&key.0)).collect()),
-        Object::Map(entries) => {
+        OpaqueValue::List(items) => ScriptValue::List(items.lock().iter().map(to_script).collect()),
+        OpaqueValue::Set(items) => {
+            ScriptValue::List(items.lock().keys().map(|key| to_script(&key.0)).collect())
+        }
+        OpaqueValue::Map(entries) => {
             let entries = entries.lock();
             ScriptValue::Map(
                 entries.iter().map(|(key, value)| (key.0.to_string(), to_script(value))).collect(),
             )
         }
-        Object::Json(json) => json_to_script(json),
+        OpaqueValue::Json(json) => json_to_script(json),
     }
 }
 
@@ -222,11 +224,13 @@ fn to_object(value: ScriptValue) -> Value {
         ScriptValue::Int(n) => i32::try_from(n).map_or(Value::Long(n), Value::Int),
         ScriptValue::Number(n) => Value::Double(n),
         ScriptValue::Text(text) => Value::text(&text),
-        ScriptValue::List(items) => Value::Object(Object::list(items.into_iter().map(to_object).collect())),
+        ScriptValue::List(items) => {
+            Value::Object(OpaqueValue::list(items.into_iter().map(to_object).collect()))
+        }
         ScriptValue::Map(entries) => {
             let entries =
                 entries.into_iter().map(|(name, value)| (Key(Value::text(&name)), to_object(value)));
-            Value::Object(Object::map(entries.collect()))
+            Value::Object(OpaqueValue::map(entries.collect()))
         }
     }
 }

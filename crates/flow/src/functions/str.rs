@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use super::compile_cache::CompileCache;
-use super::java_regex::{JavaRegex, MatchMode, patterns};
+use super::java::java_regex::{JavaRegex, MatchMode, patterns};
 use super::library::{BatchScalarFn, NamespaceRegistrar, NullPolicy, ScalarFn, ScalarResult, int, text};
-use crate::column::{Column, Data, StringColumn};
+use crate::columns::column::{Column, Data, StringColumn};
+use crate::columns::value::{Key, OpaqueValue, Value};
 use crate::expr::{ArgumentType, ColumnarValue};
-use crate::value::{Key, Object, Value};
 
 /// Maximum length of the result of `repeat`, in bytes.
 const REPEATED_BYTES_MAX: usize = 64 << 20;
@@ -241,7 +241,7 @@ fn locate(args: &[Value]) -> ScalarResult {
 fn fill_template(args: &[Value]) -> ScalarResult {
     let template = text(args, 0)?;
     let map = match &args[1] {
-        Value::Object(Object::Map(map)) => Some(map.lock().clone()),
+        Value::Object(OpaqueValue::Map(map)) => Some(map.lock().clone()),
         Value::Object(other) => return Err(format!("`{other}` is not a map")),
         _ => None,
     };

@@ -2,10 +2,10 @@
 
 use super::library::ScalarResult;
 use super::signature::Signature;
+use crate::columns::value::Value;
 use crate::eval_error::EvalError;
 use crate::expr::{Function, FunctionContext};
 use crate::registry::Registry;
-use crate::value::Value;
 
 use std::sync::Arc;
 

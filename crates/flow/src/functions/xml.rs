@@ -6,9 +6,9 @@ use quick_xml::Reader;
 use quick_xml::escape::{partial_escape, resolve_predefined_entity};
 use quick_xml::events::{BytesRef, Event};
 
-use super::number::parse_double;
+use super::java::number::parse_double;
 use super::object::DEPTH_MAX;
-use crate::value::{Key, Object, Value};
+use crate::columns::value::{Key, OpaqueValue, Value};
 
 type Entries = BTreeMap<Key, Value>;
 
@@ -17,7 +17,7 @@ pub(super) fn write(entries: &Entries) -> String {
     let mut out = String::new();
     for (key, value) in entries {
         let inner = match value {
-            Value::Object(Object::Map(inner)) => write(&inner.lock()),
+            Value::Object(OpaqueValue::Map(inner)) => write(&inner.lock()),
             Value::Null => String::new(),
             other => partial_escape(other.to_string()).into_owned(),
         };
@@ -38,7 +38,11 @@ struct OpenElement {
 impl OpenElement {
     /// Returns a map if the element has children, else the value of its text.
     fn value(self) -> Value {
-        if self.children.is_empty() { scalar(&self.text) } else { Value::Object(Object::map(self.children)) }
+        if self.children.is_empty() {
+            scalar(&self.text)
+        } else {
+            Value::Object(OpaqueValue::map(self.children))
+        }
     }
 }
 
@@ -100,7 +104,7 @@ pub(super) fn read(xml: &str) -> Result<Value, String> {
         }
     }
     match root {
-        Some(root) if open.is_empty() => Ok(Value::Object(Object::map(root.children))),
+        Some(root) if open.is_empty() => Ok(Value::Object(OpaqueValue::map(root.children))),
         _ => Err(wrong(&"an element is not closed, or there is no root element")),
     }
 }

@@ -7,14 +7,14 @@ use tidemill_connect::{
     Catalog, ConnectorConfig, ConnectorContext, Distribution, MapperConfig, NamedText, OnError, OptionError,
     OptionPlace,
 };
-use tidemill_lang::siddhi::ast::{Annotation, Element};
+use tidemill_lang::siddhi::ast::{Annotation, AnnotationEntry};
 use tidemill_lang::{Diagnostic, Span};
 use tidemill_types::{Field, StreamSchema};
 
 use super::file_route::FileRoute;
 use super::{DistributionStrategy, SINKS, SOURCES, file, one_of, strategy};
-use crate::annotations::{has_fault_stream, is_mapping};
 use crate::catalog::Attributes;
+use crate::compile::annotations::{has_fault_stream, is_mapping};
 use crate::registry::left_open;
 
 /// Connection of a stream with another system.
@@ -23,12 +23,12 @@ pub struct Connector {
     /// Index of the stream.
     pub stream: usize,
     /// Incoming or outgoing, with the configuration.
-    pub direction: Direction,
+    pub direction: ConnectorDirection,
 }
 
 /// Direction of a connector, with its configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Direction {
+pub enum ConnectorDirection {
     /// Events come in.
     In(ConnectorConfig),
     /// Events go out.
@@ -109,7 +109,7 @@ pub(crate) fn compile(
                 if is_left_open(created, annotation, None, &mut open)? {
                     continue;
                 }
-                Direction::In(config)
+                ConnectorDirection::In(config)
             }
             false => {
                 let Some(config) = sink(annotation, kind, stream, catalog, &context, &mut open)? else {
@@ -124,7 +124,7 @@ pub(crate) fn compile(
                         stream.name
                     )));
                 }
-                Direction::Out(config)
+                ConnectorDirection::Out(config)
             }
         };
         connectors.push(Connector { stream: stream.index, direction });
@@ -140,7 +140,7 @@ pub fn schema(stream: &ConnectedStream<'_>) -> Arc<StreamSchema> {
 
 fn sink(
     annotation: &Annotation,
-    kind: &Element,
+    kind: &AnnotationEntry,
     stream: &ConnectedStream<'_>,
     catalog: &Catalog,
     context: &ConnectorContext,
@@ -201,7 +201,7 @@ fn is_left_open(
 /// Collects what an annotation says, with the options of one destination.
 fn config(
     annotation: &Annotation,
-    kind: &Element,
+    kind: &AnnotationEntry,
     destination: Option<&Annotation>,
 ) -> Result<ConnectorConfig, Diagnostic> {
     let own = annotation.elements().filter(|e| !e.has_key("type") && !e.has_key("on.error"));
@@ -228,7 +228,7 @@ pub(super) fn mapper(map: &Annotation) -> Result<MapperConfig, Diagnostic> {
         ..MapperConfig::default()
     };
     let texts = |nested: &Annotation| -> Vec<NamedText> {
-        let text = |e: &Element| NamedText {
+        let text = |e: &AnnotationEntry| NamedText {
             name: e.key.as_ref().map(|key| key.value.clone()),
             text: e.value.value.clone(),
         };
@@ -249,9 +249,9 @@ pub(super) fn mapper(map: &Annotation) -> Result<MapperConfig, Diagnostic> {
 }
 
 pub(crate) fn options<'e>(
-    elements: impl Iterator<Item = &'e Element>,
+    elements: impl Iterator<Item = &'e AnnotationEntry>,
 ) -> Result<Vec<(String, String)>, Diagnostic> {
-    let option = |e: &Element| match &e.key {
+    let option = |e: &AnnotationEntry| match &e.key {
         Some(key) => Ok((key.value.clone(), e.value.value.clone())),
         None => Err(Diagnostic::error("F0614", e.span, format!("`{}` has no name", e.value.value))
             .expected(["name='…'"])),

@@ -2,7 +2,7 @@
 //! and writes the files.
 
 use tidemill_lang::Diagnostic;
-use tidemill_lang::siddhi::ast::{Annotation, Element};
+use tidemill_lang::siddhi::ast::{Annotation, AnnotationEntry};
 use tidemill_types::{FieldType, did_you_mean};
 
 use super::file_route::FileRoute;
@@ -22,7 +22,7 @@ const SCHEMES: [&str; 2] = ["file://", "file:"];
 
 /// File that is read into a stream, up to its end.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FileSource {
+pub struct InputFile {
     /// Index of the receiving stream.
     pub stream: usize,
     /// Path of the file.
@@ -35,7 +35,7 @@ pub struct FileSource {
 
 /// File to which the events of a stream are written.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FileSink {
+pub struct OutputFile {
     /// Index of the stream.
     pub stream: usize,
     /// Path of the file.
@@ -78,7 +78,7 @@ pub(crate) fn sources(
     stream: usize,
     attributes: &Attributes,
     route: &FileRoute<'_>,
-) -> Result<Vec<FileSource>, Diagnostic> {
+) -> Result<Vec<InputFile>, Diagnostic> {
     let of = own(annotations, "source", route)?;
     of.into_iter()
         .map(|a| {
@@ -88,7 +88,7 @@ pub(crate) fn sources(
             options.check_value("tailing", "false", "a file is read once, to its end")?;
             options.check_value("action.after.process", "keep", "files are not moved or deleted")?;
             let time = options.get("event.time").map(|e| event_time(e, attributes)).transpose()?;
-            Ok(FileSource { stream, path: options.path()?, mapper: mapper(a, true)?, time })
+            Ok(InputFile { stream, path: options.path()?, mapper: mapper(a, true)?, time })
         })
         .collect()
 }
@@ -98,7 +98,7 @@ pub(crate) fn sinks(
     annotations: &[Annotation],
     stream: usize,
     route: &FileRoute<'_>,
-) -> Result<Vec<FileSink>, Diagnostic> {
+) -> Result<Vec<OutputFile>, Diagnostic> {
     let of = own(annotations, "sink", route)?;
     of.into_iter()
         .map(|a| {
@@ -113,7 +113,7 @@ pub(crate) fn sinks(
                 let message = "only the mappers json and csv can append to a file";
                 return Err(Diagnostic::error("F0614", written.span, message).expected(["append='false'"]));
             }
-            Ok(FileSink { stream, path: options.path()?, mapper, append })
+            Ok(OutputFile { stream, path: options.path()?, mapper, append })
         })
         .collect()
 }
@@ -133,7 +133,7 @@ fn own<'a>(
     Ok(own)
 }
 
-fn event_time(named: &Element, attributes: &Attributes) -> Result<usize, Diagnostic> {
+fn event_time(named: &AnnotationEntry, attributes: &Attributes) -> Result<usize, Diagnostic> {
     let name = &named.value.value;
     let found = attributes.iter().position(|(attribute, _)| attribute == name);
     match found.filter(|i| attributes[*i].1 == FieldType::Long) {
@@ -197,7 +197,7 @@ fn mapper(annotation: &Annotation, reads: bool) -> Result<FileMapper, Diagnostic
 struct AnnotationOptions<'a>(&'a Annotation);
 
 impl<'a> AnnotationOptions<'a> {
-    fn get(&self, name: &str) -> Option<&'a Element> {
+    fn get(&self, name: &str) -> Option<&'a AnnotationEntry> {
         self.0.element(name)
     }
 

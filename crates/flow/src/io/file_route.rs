@@ -7,7 +7,7 @@
 //! Siddhi, where each URI of a source has a scheme.
 
 use tidemill_connect::{Catalog, OptionSpec};
-use tidemill_lang::siddhi::ast::{Annotation, Element};
+use tidemill_lang::siddhi::ast::{Annotation, AnnotationEntry};
 use tidemill_lang::{Diagnostic, Span};
 
 use super::file;
@@ -68,11 +68,11 @@ fn engine_options(is_source: bool) -> &'static [&'static str] {
     if is_source { &file::SOURCE_OPTIONS } else { &file::SINK_OPTIONS }
 }
 
-fn is_engine_option(element: &Element, is_source: bool) -> bool {
+fn is_engine_option(element: &AnnotationEntry, is_source: bool) -> bool {
     engine_options(is_source).iter().any(|name| element.has_key(name))
 }
 
-fn is_common(element: &Element) -> bool {
+fn is_common(element: &AnnotationEntry) -> bool {
     COMMON.iter().any(|name| element.has_key(name))
 }
 
@@ -102,7 +102,7 @@ fn is_container(annotation: &Annotation, map: Option<&Annotation>) -> bool {
 
 /// Returns what only the connector understands.
 fn connector_signs(annotation: &Annotation, is_source: bool, specs: &[OptionSpec]) -> Vec<Sign> {
-    let is_of_connector = |element: &&Element| {
+    let is_of_connector = |element: &&AnnotationEntry| {
         let is_known = specs.iter().any(|spec| element.has_key(spec.name));
         let value = &element.value.value;
         let is_engine_value =
@@ -156,7 +156,7 @@ fn is_followed_by_default(annotation: &Annotation) -> bool {
 }
 
 impl Sign {
-    fn of(element: &Element) -> Self {
+    fn of(element: &AnnotationEntry) -> Self {
         let name = element.key.as_ref().map_or("", |key| key.value.as_str());
         // the URI may have a password
         let text = match element.has_key("file.uri") || element.has_key("dir.uri") {
@@ -193,7 +193,7 @@ fn mixed(engine: &Sign, connector: &Sign, is_source: bool, specs: &[OptionSpec])
     Diagnostic::error("F0616", connector.span, message).help(both_sets(is_source, specs))
 }
 
-fn unknown_option(unknown: &Element, is_source: bool, specs: &[OptionSpec]) -> Diagnostic {
+fn unknown_option(unknown: &AnnotationEntry, is_source: bool, specs: &[OptionSpec]) -> Diagnostic {
     let name = unknown.key.as_ref().map_or(unknown.value.value.as_str(), |key| key.value.as_str());
     let known = specs.iter().map(|spec| spec.name).chain(engine_options(is_source).iter().copied());
     let hint = tidemill_types::did_you_mean(name, known);

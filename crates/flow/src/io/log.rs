@@ -9,11 +9,11 @@ use tidemill_lang::siddhi::ast::Annotation;
 use super::connector::ConnectedStream;
 use super::mapped::MessageWriter;
 use super::topic::TopicTemplate;
-use crate::batch::Batch;
+use crate::columns::batch::Batch;
+use crate::columns::value::Value;
 use crate::functions::json_text::tagged_json;
 use crate::registry::Connectors;
 use crate::stream_functions::Priority;
-use crate::value::Value;
 
 /// Mappers with a form of their own in the log.
 const MAPPERS: [&str; 4] = ["csv", "json", "passThrough", "text"];
@@ -177,7 +177,7 @@ mod tests {
 
     use super::*;
     use crate::Registry;
-    use crate::column::Column;
+    use crate::columns::column::Column;
     use crate::eval_error::EvalError;
     use crate::replay;
     use crate::runtime::{AppRuntime, OutputHandler};

@@ -16,9 +16,9 @@ use tidemill_types::{StreamSchema, Timestamp};
 
 use super::connector::{self, ConnectedStream};
 use crate::arrow;
-use crate::batch::{Batch, EventKind};
 use crate::catalog::Attributes;
-use crate::column::Column;
+use crate::columns::batch::{Batch, EventKind};
+use crate::columns::column::Column;
 
 /// Mapper that makes messages of a stream's events.
 #[derive(Clone)]

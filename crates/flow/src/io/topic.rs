@@ -3,12 +3,12 @@
 use std::fmt::Write as _;
 
 use tidemill_lang::Diagnostic;
-use tidemill_lang::siddhi::ast::Element;
+use tidemill_lang::siddhi::ast::AnnotationEntry;
 use tidemill_types::did_you_mean;
 
 use super::{DistributionStrategy, StreamSink};
-use crate::batch::Batch;
 use crate::catalog::Attributes;
+use crate::columns::batch::Batch;
 
 /// Template of a sink's topic or of a payload, with placeholders for attributes: `alarms/{{site}}`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,7 +23,7 @@ enum TopicPart {
 impl TopicTemplate {
     /// Parses an option of a sink whose stream has these attributes. Errors: a placeholder names none of
     /// them.
-    pub(super) fn parse(element: &Element, attributes: &Attributes) -> Result<Self, Diagnostic> {
+    pub(super) fn parse(element: &AnnotationEntry, attributes: &Attributes) -> Result<Self, Diagnostic> {
         let mut parts = vec![];
         let mut rest = element.value.value.as_str();
         while let Some((text, behind)) = rest.split_once("{{")

@@ -7,21 +7,21 @@ use tidemill_types::{FieldType, did_you_mean};
 use super::keys::JoinKeys;
 use super::{JoinPlan, SidePlan, SideSource};
 use crate::aggregation::{self};
-use crate::catalog::{Attributes, Catalog, Table, full_name};
-use crate::compiler::{ColumnRef, Compiler, Scope, StepTime};
+use crate::catalog::{Attributes, Catalog, CatalogTable, full_name};
+use crate::compile::compiler::{ColumnRef, Compiler, Scope, StepTime};
+use crate::compile::scope::StreamScope;
 use crate::explain::InputText;
 use crate::expr::{BucketQuery, Node, PushedSearch, TableSearch};
 use crate::processor::Handler;
 use crate::query_input::{handlers, make_window, stateless_handlers};
 use crate::registry::Registry;
-use crate::scope::StreamScope;
 use crate::select;
 
 /// Name resolution in a join: `Side.a`, or `a` if only one side has it.
 pub(crate) struct JoinScope<'a> {
     names: [&'a str; 2],
     attributes: [&'a Attributes; 2],
-    tables: &'a [Table],
+    tables: &'a [CatalogTable],
     /// True if both sides are one row: left columns, right columns, the left side's time, the right side's
     /// time. Otherwise the sides are slots 0 and 1.
     is_joined_row: bool,
@@ -113,7 +113,7 @@ impl Scope for JoinScope<'_> {
         Some(StepTime::At(self.time(side)))
     }
 
-    fn tables(&self) -> &[Table] {
+    fn tables(&self) -> &[CatalogTable] {
         self.tables
     }
 }
@@ -127,11 +127,11 @@ pub(crate) struct CompiledJoin {
 
 impl CompiledJoin {
     /// Returns the scope of the selection.
-    pub(crate) fn scope<'a>(&'a self, tables: &'a [Table]) -> JoinScope<'a> {
+    pub(crate) fn scope<'a>(&'a self, tables: &'a [CatalogTable]) -> JoinScope<'a> {
         self.sides(tables, true)
     }
 
-    fn sides<'a>(&'a self, tables: &'a [Table], flat: bool) -> JoinScope<'a> {
+    fn sides<'a>(&'a self, tables: &'a [CatalogTable], flat: bool) -> JoinScope<'a> {
         let names = [self.names[0].as_str(), self.names[1].as_str()];
         let attributes = [&self.attributes[0], &self.attributes[1]];
         let timed = [0, 1].map(|side: usize| matches!(self.plan.sides[side].source, SideSource::Stream(_)));
@@ -346,8 +346,13 @@ fn side(
 }
 
 /// Compiler of handlers: either all kinds of them, or stateless ones only.
-type CompileHandlers =
-    fn(&[ast::Handler], &str, &mut Attributes, &[Table], &Registry) -> Result<Vec<Handler>, Diagnostic>;
+type CompileHandlers = fn(
+    &[ast::Handler],
+    &str,
+    &mut Attributes,
+    &[CatalogTable],
+    &Registry,
+) -> Result<Vec<Handler>, Diagnostic>;
 
 impl SidePlan {
     /// Creates a side that is only searched, such as a table.

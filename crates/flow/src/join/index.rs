@@ -8,10 +8,10 @@ use hashbrown::{DefaultHashBuilder, HashTable};
 
 use super::RowView;
 use super::keys::JoinKeys;
-use crate::column::{Column, Data};
-use crate::equality::{self, CompareType, NO_HASH};
+use crate::columns::column::{Column, Data};
+use crate::columns::equality::{self, CompareType, NO_HASH};
+use crate::columns::u64_map::U64IndexMap;
 use crate::store::RowId;
-use crate::u64_map::U64IndexMap;
 
 const NO_BUCKET: u32 = u32::MAX;
 /// Number of buckets, in excess of two per live row, above which empty buckets are reclaimed.

@@ -3,7 +3,7 @@
 use tidemill_types::FieldType;
 
 use super::RowView;
-use crate::equality::{self, CompareType};
+use crate::columns::equality::{self, CompareType};
 use crate::expr::{Comparison, Expr, Node};
 
 /// A decomposed join condition.

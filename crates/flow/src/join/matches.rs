@@ -3,8 +3,8 @@
 use tidemill_types::FieldType;
 
 use super::RowView;
-use crate::batch::{Batch, EventKind};
-use crate::column::Column;
+use crate::columns::batch::{Batch, EventKind};
+use crate::columns::column::Column;
 use crate::eval_error::EvalError;
 use crate::expr::EvalContext;
 use crate::select::{COLUMNAR_ROWS_MIN, SelectPlan, Selector};
@@ -164,7 +164,7 @@ impl JoinMatches {
             match (other, *value) {
                 (Some((columns, row)), SideColumn::Attribute(i)) => column.push_from(&columns[i], row),
                 // a reference to this time can only test whether the row exists
-                (Some(_), SideColumn::Time) => column.push(crate::value::Value::Long(0)),
+                (Some(_), SideColumn::Time) => column.push(crate::columns::value::Value::Long(0)),
                 (None, _) => column.push_null(),
             }
         }
@@ -313,7 +313,7 @@ fn push_times(
         let left = leaving.next_if(|(place, _)| *place == i).map(|(_, time)| *time);
         match *at {
             NO_ROW => column.push_null(),
-            at => column.push(crate::value::Value::Long(left.unwrap_or_else(|| time(at)))),
+            at => column.push(crate::columns::value::Value::Long(left.unwrap_or_else(|| time(at)))),
         }
     }
 }

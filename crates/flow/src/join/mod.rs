@@ -14,12 +14,12 @@ use std::sync::Arc;
 
 use tidemill_types::FieldType;
 
-use crate::batch::{Batch, EventKind};
-use crate::column::Column;
+use crate::columns::batch::{Batch, EventKind};
+use crate::columns::column::Column;
 use crate::eval_error::EvalError;
 use crate::expr::{BucketQuery, EvalContext, Expr, TableSearch};
 use crate::processor::{Handler, HandlerChain};
-use crate::snapshot::{Error, Reader, Writer};
+use crate::snapshot::{Error, Reader, SnapshotWriter};
 use crate::store::RowId;
 use crate::window::{RowChanges, WindowConstructor};
 use crate::window_operator::WindowOperator;
@@ -165,7 +165,7 @@ impl Join {
     }
 
     /// Writes the state: that of the handlers, then that of the windows, left first.
-    pub(crate) fn save(&self, out: &mut Writer<'_>) -> Result<(), Error> {
+    pub(crate) fn save(&self, out: &mut SnapshotWriter<'_>) -> Result<(), Error> {
         for handlers in self.handlers.iter().filter(|h| h.have_state()) {
             out.json(&handlers.save())?;
         }

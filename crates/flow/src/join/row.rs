@@ -6,15 +6,15 @@ use smallvec::SmallVec;
 use super::matches::JoinMatches;
 use super::search::ProbeEvent;
 use super::{Join, JoinPlan, SideSource};
-use crate::batch::EventKind;
-use crate::column::Column;
+use crate::columns::batch::EventKind;
+use crate::columns::column::Column;
+use crate::columns::row::{ArrivingRow, Row};
+use crate::columns::value_ref::ValueRef;
 use crate::eval_error::EvalError;
 use crate::expr::{EvalContext, RowExpr, RowFrame, RowSource, keep, vector};
 use crate::processor::row_filters;
-use crate::row::{ArrivingRow, Row};
 use crate::select::{RowSelect, SelectPlan};
 use crate::store::RowId;
-use crate::value_ref::ValueRef;
 
 /// A join of two windows compiled for single events.
 pub(crate) struct JoinRowPlan {

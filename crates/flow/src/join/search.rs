@@ -3,8 +3,8 @@
 use super::index::JoinIndex;
 use super::matches::{JoinMatches, NO_ROW, RowPosition};
 use super::{Join, JoinPlan, RowView, SideSource};
-use crate::batch::{Batch, EventKind};
-use crate::column::Column;
+use crate::columns::batch::{Batch, EventKind};
+use crate::columns::column::Column;
 use crate::eval_error::EvalError;
 use crate::expr::{EvalContext, Frame, RowRef, StoreRef};
 use crate::window::{RowChanges, RowQueue};

@@ -4,7 +4,7 @@
 use super::Join;
 use super::matches::{JoinMatches, NO_ROW};
 use super::search::ProbeEvent;
-use crate::batch::{Batch, EventKind};
+use crate::columns::batch::{Batch, EventKind};
 use crate::eval_error::EvalError;
 use crate::expr::EvalContext;
 use crate::store::RowId;

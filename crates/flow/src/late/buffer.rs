@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::catalog::Catalog;
-use crate::column::Column;
+use crate::columns::column::Column;
 
 use super::outputs::deep_copy;
 
@@ -40,7 +40,7 @@ pub(super) enum InputKind {
 
 impl InputBuffer {
     pub(super) fn new(catalog: &Catalog) -> Self {
-        let store = |stream: &crate::catalog::Stream| BufferedRows {
+        let store = |stream: &crate::catalog::CatalogStream| BufferedRows {
             types: stream.attributes.iter().map(|(_, ty)| *ty).collect(),
             first_id: 0,
             next_id: 0,

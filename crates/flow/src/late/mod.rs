@@ -33,8 +33,8 @@ use std::sync::Arc;
 use tidemill_lang::siddhi::ast::OnDemandQuery;
 use tidemill_lang::{FileId, SourceFile, siddhi};
 
-use crate::batch::Batch;
-use crate::column::Column;
+use crate::columns::batch::Batch;
+use crate::columns::column::Column;
 use crate::eval_error::EvalError;
 use crate::explain::QueryReport;
 use crate::plan::AppPlan;

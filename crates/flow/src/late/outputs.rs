@@ -7,12 +7,12 @@ use std::sync::Arc;
 use tidemill_types::FieldType;
 use xxhash_rust::xxh3::Xxh3;
 
-use crate::batch::{Batch, EventKind};
 use crate::catalog::Catalog;
-use crate::column::{Column, Data};
+use crate::columns::batch::{Batch, EventKind};
+use crate::columns::column::{Column, Data};
+use crate::columns::value::{Key, OpaqueValue, Value};
 use crate::eval_error::EvalError;
 use crate::runtime::OutputHandler;
-use crate::value::{Key, Object, Value};
 
 use super::RetractionHandler;
 
@@ -357,17 +357,17 @@ fn hash(column: &Column, i: usize, hasher: &mut Xxh3) {
 /// Copies a value so that no other owner can change it.
 pub(super) fn deep_copy(value: &Value) -> Value {
     match value {
-        Value::Object(Object::List(list)) => {
-            Value::Object(Object::list(list.lock().iter().map(deep_copy).collect()))
+        Value::Object(OpaqueValue::List(list)) => {
+            Value::Object(OpaqueValue::list(list.lock().iter().map(deep_copy).collect()))
         }
-        Value::Object(Object::Map(map)) => {
+        Value::Object(OpaqueValue::Map(map)) => {
             let copy =
                 map.lock().iter().map(|(key, value)| (Key(deep_copy(&key.0)), deep_copy(value))).collect();
-            Value::Object(Object::map(copy))
+            Value::Object(OpaqueValue::map(copy))
         }
-        Value::Object(Object::Set(set)) => {
+        Value::Object(OpaqueValue::Set(set)) => {
             let copy = set.lock().iter().map(|(key, count)| (Key(deep_copy(&key.0)), *count)).collect();
-            Value::Object(Object::Set(Arc::new(parking_lot::Mutex::new(copy))))
+            Value::Object(OpaqueValue::Set(Arc::new(parking_lot::Mutex::new(copy))))
         }
         other => other.clone(),
     }

@@ -4,7 +4,7 @@ use tidemill_types::FieldType;
 
 use super::buffer::{CHUNK_ROWS, InputBuffer, InputKind};
 use super::outputs::deep_copy;
-use crate::column::Column;
+use crate::columns::column::Column;
 use crate::runtime::{AppRuntime, OutputHandler, StreamBatch};
 
 impl InputBuffer {

@@ -7,9 +7,9 @@ use tidemill_connect::StoreMonitor;
 use tidemill_types::{Error, Offset, PartitionId};
 
 use super::{CorrectingRuntime, LateEvent, RetractionHandler};
-use crate::batch::Batch;
 use crate::catalog::StoreOpener;
-use crate::column::Column;
+use crate::columns::batch::Batch;
+use crate::columns::column::Column;
 use crate::eval_error::EvalError;
 use crate::explain::QueryReport;
 use crate::plan::AppPlan;

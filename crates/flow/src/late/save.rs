@@ -8,9 +8,9 @@ use std::io::{self, Read, Write};
 
 use serde::{Deserialize, Serialize};
 
-use crate::batch::Batch;
+use crate::columns::batch::Batch;
 use crate::runtime::AppRuntime;
-use crate::snapshot::{CHUNK_ROWS, Error, FrozenState, Reader, RestoreMode, RowLocation, Writer};
+use crate::snapshot::{CHUNK_ROWS, Error, FrozenState, Reader, RestoreMode, RowLocation, SnapshotWriter};
 
 use super::CorrectingRuntime;
 use super::buffer::{InputBuffer, InputKind};
@@ -36,7 +36,7 @@ impl CorrectingRuntime {
     ///
     /// Errors: writing failed; corrections are pending (see [`Self::apply_corrections`]).
     pub fn save(&self, out: &mut dyn Write) -> Result<(), Error> {
-        let mut to = Writer::new(out)?;
+        let mut to = SnapshotWriter::new(out)?;
         self.write_corrections(&mut to)?;
         to.finish()?;
         self.committed.save(out)
@@ -47,7 +47,7 @@ impl CorrectingRuntime {
     ///
     /// Errors: corrections are pending.
     pub fn freeze_sharing(&mut self, rows_min: usize) -> Result<FrozenState, Error> {
-        let mut to = Writer::freezing();
+        let mut to = SnapshotWriter::freezing();
         self.write_corrections(&mut to)?;
         Ok(to.into_frozen()?.then(self.committed.freeze_sharing(rows_min)?))
     }
@@ -57,7 +57,7 @@ impl CorrectingRuntime {
         self.committed.save_keys(count)
     }
 
-    fn write_corrections(&self, to: &mut Writer<'_>) -> Result<(), Error> {
+    fn write_corrections(&self, to: &mut SnapshotWriter<'_>) -> Result<(), Error> {
         if self.corrections_pending {
             return Err(Error::Io(io::Error::other(
                 "cannot save: late events are pending (call `apply_corrections` first)",
@@ -123,7 +123,7 @@ impl CorrectingRuntime {
 }
 
 impl InputBuffer {
-    fn save(&self, to: &mut Writer<'_>) -> Result<(), Error> {
+    fn save(&self, to: &mut SnapshotWriter<'_>) -> Result<(), Error> {
         to.number(self.entries.len() as u64)?;
         let mut rows: Vec<Vec<RowLocation<'_>>> = self.stores.iter().map(|_| vec![]).collect();
         for entry in &self.entries {

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use hashbrown::{DefaultHashBuilder, HashMap, HashSet};
 use tidemill_types::FieldType;
 
-use crate::batch::{Batch, EventKind};
-use crate::column::Column;
-use crate::snapshot::{CHUNK_ROWS, Error, Reader, RowLocation, Writer};
+use crate::columns::batch::{Batch, EventKind};
+use crate::columns::column::Column;
+use crate::columns::value::{Key, Value};
+use crate::snapshot::{CHUNK_ROWS, Error, Reader, RowLocation, SnapshotWriter};
 use crate::store::{RowId, RowStore, SEGMENT_ROWS};
-use crate::value::{Key, Value};
 
 /// Events by position. For n pending events, replacing or removing one, or updating the aggregates of its
 /// group, costs O(log n).
@@ -248,7 +248,7 @@ impl PendingOutput {
     }
 
     /// Saves the pending events and, if there are aggregates, the newest row of each group.
-    pub(super) fn save(&self, out: &mut Writer<'_>) -> Result<(), Error> {
+    pub(super) fn save(&self, out: &mut SnapshotWriter<'_>) -> Result<(), Error> {
         let waiting: Vec<_> =
             self.order.values().map(|entry| (entry.seq, entry.kind, &entry.group)).collect();
         self.save_rows(&waiting, out)?;
@@ -259,7 +259,11 @@ impl PendingOutput {
         self.save_rows(&newest, out)
     }
 
-    fn save_rows(&self, rows: &[(RowId, EventKind, &Arc<str>)], out: &mut Writer<'_>) -> Result<(), Error> {
+    fn save_rows(
+        &self,
+        rows: &[(RowId, EventKind, &Arc<str>)],
+        out: &mut SnapshotWriter<'_>,
+    ) -> Result<(), Error> {
         for chunk in rows.chunks(CHUNK_ROWS) {
             out.number(chunk.len() as u64)?;
             for (seq, kind, group) in chunk {

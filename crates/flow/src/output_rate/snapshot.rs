@@ -1,12 +1,12 @@
 //! Checkpointing of output rate limiters.
 
 use super::OutputRateLimiter;
-use crate::snapshot::{Error, Reader, Writer};
+use crate::snapshot::{Error, Reader, SnapshotWriter};
 use crate::window::TimerQueue;
 
 impl OutputRateLimiter {
     /// Saves the state to a checkpoint.
-    pub(crate) fn save(&self, out: &mut Writer<'_>) -> Result<(), Error> {
+    pub(crate) fn save(&self, out: &mut SnapshotWriter<'_>) -> Result<(), Error> {
         out.batch(&self.buffered)?;
         self.pending.save(out)?;
         out.number(self.groups.len() as u64)?;

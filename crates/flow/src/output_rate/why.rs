@@ -1,8 +1,8 @@
 //! Status report of an output rate limiter.
 
 use super::{OutputRateLimiter, OutputRatePlan, RateSelection};
+use crate::columns::value::format_time;
 use crate::explain::OutputRateReport;
-use crate::value::format_time;
 
 impl OutputRateLimiter {
     /// Reports the pending events and what the limiter waits for.

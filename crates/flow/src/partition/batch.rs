@@ -8,9 +8,9 @@ use smallvec::SmallVec;
 use super::instances::start_query;
 use super::plan::{KeyPart, PartitionPlan, StreamKeys};
 use super::saving::instance_mut;
-use super::{KeyId, Partition};
-use crate::batch::Batch;
-use crate::column::Column;
+use super::{KeyId, PartitionRuntime};
+use crate::columns::batch::Batch;
+use crate::columns::column::Column;
 use crate::explain::EventSamples;
 use crate::expr::vector::is_plain;
 use crate::expr::{EvalContext, Frame};
@@ -90,7 +90,7 @@ impl QueryPlan {
     }
 }
 
-impl Partition {
+impl PartitionRuntime {
     /// Finds the keys of a batch whose plan has no [`PartitionPlan::row_at_a_time_reason`], and creates the new
     /// ones. Events with a null key belong to no run.
     pub(crate) fn chunk_runs(&mut self, stream: usize, events: &Batch, host: &dyn EvalContext) -> ChunkRuns {

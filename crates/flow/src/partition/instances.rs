@@ -6,10 +6,10 @@ use std::sync::Arc;
 use hashbrown::{DefaultHashBuilder, HashTable};
 use std::hash::BuildHasher as _;
 
-use super::keys::Route;
+use super::keys::EventDestination;
 use super::plan::{IdleKeyPurge, PartitionPlan};
 use super::saving::{PendingKeys, instance_mut};
-use crate::batch::Batch;
+use crate::columns::batch::Batch;
 use crate::eval_error::EvalError;
 use crate::explain::EventSamples;
 use crate::expr::EvalContext;
@@ -27,7 +27,7 @@ pub(super) const NEVER: i64 = i64::MAX;
 /// A key costs about a hundred bytes in addition to its text and the queries that events have reached so far.
 /// The next timer is found in logarithmic time. Only events of streams that are not partitioned, scheduled
 /// instants and purging visit all keys.
-pub struct Partition {
+pub struct PartitionRuntime {
     pub(super) plan: Arc<PartitionPlan>,
     /// Indexes into `instances`, by key text.
     index: HashTable<u32>,
@@ -63,7 +63,7 @@ pub(super) struct Instance {
     pub last_used: i64,
     /// Query instances; `None` until an event reaches the query.
     pub queries: Box<[Option<Box<Query>>]>,
-    /// For each scheduler, the due time in [`Partition::due`], or `NEVER`.
+    /// For each scheduler, the due time in [`PartitionRuntime::due`], or `NEVER`.
     pub next_due: Box<[i64]>,
 }
 
@@ -91,7 +91,7 @@ pub(super) fn start_query(plan: &Arc<QueryPlan>, now: i64) -> Box<Query> {
     Box::new(query)
 }
 
-impl Partition {
+impl PartitionRuntime {
     /// Creates a partition without keys.
     pub fn new(plan: Arc<PartitionPlan>) -> Self {
         let made = plan.queries.iter().map(|query| Query::new(query.clone()));
@@ -146,7 +146,7 @@ impl Partition {
     }
 
     /// Determines the keys to which events of a stream go.
-    pub fn route(&self, stream: usize, events: &Batch, now: i64, host: &dyn EvalContext) -> Route {
+    pub fn route(&self, stream: usize, events: &Batch, now: i64, host: &dyn EvalContext) -> EventDestination {
         self.plan.route(stream, events, now, host)
     }
 

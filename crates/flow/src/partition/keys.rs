@@ -6,13 +6,13 @@ use std::fmt::Write as _;
 use smallvec::SmallVec;
 
 use super::plan::{KeyPart, PartitionPlan};
-use crate::batch::Batch;
-use crate::column::{Column, Data};
+use crate::columns::batch::Batch;
+use crate::columns::column::{Column, Data};
 use crate::eval_error::EvalError;
 use crate::expr::{EvalContext, Expr, Frame, Node};
 
 /// Destination of the events of a stream.
-pub enum Route {
+pub enum EventDestination {
     /// All existing keys.
     AllKeys,
     /// These keys in order, up to the first event whose key could not be computed.
@@ -49,8 +49,10 @@ impl KeyRun {
 impl PartitionPlan {
     /// Determines the keys to which events of a stream go. Stops at the first event whose key cannot be
     /// computed, and drops the run before it.
-    pub fn route(&self, stream: usize, events: &Batch, now: i64, host: &dyn EvalContext) -> Route {
-        let Some(keys) = self.keys.iter().find(|k| k.stream == stream) else { return Route::AllKeys };
+    pub fn route(&self, stream: usize, events: &Batch, now: i64, host: &dyn EvalContext) -> EventDestination {
+        let Some(keys) = self.keys.iter().find(|k| k.stream == stream) else {
+            return EventDestination::AllKeys;
+        };
         let mut cuts: SmallVec<[KeyRun; 1]> = SmallVec::new();
         let mut text = String::new();
         for row in 0..events.len() {
@@ -66,12 +68,12 @@ impl PartitionPlan {
                     },
                     Err(failure) => {
                         cuts.pop();
-                        return Route::Runs(cuts, Some(failure));
+                        return EventDestination::Runs(cuts, Some(failure));
                     }
                 }
             }
         }
-        Route::Runs(cuts, None)
+        EventDestination::Runs(cuts, None)
     }
 }
 

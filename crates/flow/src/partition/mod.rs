@@ -14,8 +14,8 @@ mod snapshot;
 mod why;
 
 pub(crate) use batch::ChunkRun;
-pub use instances::{KeyId, Partition};
-pub use keys::Route;
+pub use instances::{KeyId, PartitionRuntime};
+pub use keys::EventDestination;
 pub use plan::{IdleKeyPurge, KeyPart, PartitionPlan, StreamKeys};
 
 #[cfg(test)]

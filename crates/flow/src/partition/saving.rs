@@ -18,8 +18,8 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::instances::{Instance, KeyId, Partition};
-use crate::snapshot::{Error, Writer};
+use super::instances::{Instance, KeyId, PartitionRuntime};
+use crate::snapshot::{Error, SnapshotWriter};
 
 /// Bytes of a buffer of saved keys: one buffer for all would be copied as it grows.
 const BUFFER_BYTES: usize = 1 << 20;
@@ -28,7 +28,7 @@ const BUFFER_BYTES: usize = 1 << 20;
 pub(super) struct PendingKeys {
     /// For each index of an instance a bit, which is set until the instance is saved.
     marks: Vec<u64>,
-    /// Index of the first instance that [`Partition::save_keys`] has not come to.
+    /// Index of the first instance that [`PartitionRuntime::save_keys`] has not come to.
     next: usize,
     /// Number of indexes that have a mark or had one.
     marked: usize,
@@ -61,7 +61,7 @@ impl SavedKeys {
     /// Writes the keys, the oldest first.
     ///
     /// Errors: not all are saved, or one could not be.
-    pub(super) fn write(&mut self, out: &mut Writer<'_>) -> Result<(), Error> {
+    pub(super) fn write(&mut self, out: &mut SnapshotWriter<'_>) -> Result<(), Error> {
         if let Some(failure) = &self.failure {
             return Err(io::Error::other(failure.clone()).into());
         }
@@ -98,7 +98,7 @@ impl PendingKeys {
 
     #[cold]
     fn save(&mut self, instance: &Instance) {
-        let mut out = Writer::of_contents(std::mem::take(&mut self.scratch));
+        let mut out = SnapshotWriter::of_contents(std::mem::take(&mut self.scratch));
         let written = instance.write(&mut out);
         self.scratch = out.into_contents();
         let mut saved = self.saved.lock();
@@ -123,7 +123,7 @@ pub(super) fn instance_mut<'i>(
     Some(instance)
 }
 
-impl Partition {
+impl PartitionRuntime {
     /// Lets the next [`Self::save`] leave keys to [`Self::save_keys`], if there are at least `keys_min`; shares the states
     /// of fewer keys. The keys must have no objects, which are changed in place by any of their holders.
     pub(crate) fn share(&mut self, keys_min: usize, may_have_objects: bool) {

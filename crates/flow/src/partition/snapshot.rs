@@ -1,12 +1,12 @@
 //! State of a partition: its keys and the states of their queries.
 
-use super::instances::{Instance, KeyId, NEVER, Partition};
+use super::instances::{Instance, KeyId, NEVER, PartitionRuntime};
 use crate::query::Query;
-use crate::snapshot::{Error, Reader, RestoreMode, Writer};
+use crate::snapshot::{Error, Reader, RestoreMode, SnapshotWriter};
 
 impl Instance {
     /// Writes the key and the states of its queries.
-    pub(super) fn write(&self, out: &mut Writer<'_>) -> Result<(), Error> {
+    pub(super) fn write(&self, out: &mut SnapshotWriter<'_>) -> Result<(), Error> {
         out.text(&self.name)?;
         out.signed(self.started_at)?;
         out.signed(self.last_used)?;
@@ -18,9 +18,9 @@ impl Instance {
     }
 }
 
-impl Partition {
+impl PartitionRuntime {
     /// Writes the state.
-    pub fn save(&self, out: &mut Writer<'_>) -> Result<(), Error> {
+    pub fn save(&self, out: &mut SnapshotWriter<'_>) -> Result<(), Error> {
         out.signed(self.start)?;
         out.number(self.len() as u64)?;
         if out.is_freezing()

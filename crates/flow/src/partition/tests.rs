@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use tidemill_types::FieldType;
 
-use super::{Partition, PartitionPlan, Route};
-use crate::batch::{Batch, EventKind};
+use super::{EventDestination, PartitionPlan, PartitionRuntime};
+use crate::columns::batch::{Batch, EventKind};
+use crate::columns::value::Value;
 use crate::expr::NoContext;
 use crate::registry::Registry;
-use crate::value::Value;
 
 /// Compiles the partition of an app whose first stream is `S (k string, v int)`.
 fn plan(partition: &str) -> Arc<PartitionPlan> {
@@ -28,9 +28,11 @@ fn event(key: &str, time: i64) -> Batch {
 }
 
 /// Sends an event. Returns the number of rows that the first query emits.
-fn push(partition: &mut Partition, key: &str, time: i64) -> usize {
+fn push(partition: &mut PartitionRuntime, key: &str, time: i64) -> usize {
     let event = event(key, time);
-    let Route::Runs(cuts, None) = partition.route(0, &event, time, &NoContext) else { panic!("no key") };
+    let EventDestination::Runs(cuts, None) = partition.route(0, &event, time, &NoContext) else {
+        panic!("no key")
+    };
     assert_eq!(cuts.len(), 1);
     let id = partition.key_for_event(&cuts[0].key, time).unwrap();
     partition.push(id, 0, 0, &cuts[0].of(&event), &NoContext).unwrap().len()
@@ -41,7 +43,7 @@ const TIME: &str = "@purge(enable='true', interval='100 milliseconds', idle.peri
 
 #[test]
 fn heads_come_by_age_then_by_key() {
-    let mut partition = Partition::new(plan(TIME));
+    let mut partition = PartitionRuntime::new(plan(TIME));
     partition.start(0);
     for (key, time) in [("b", 10), ("a", 10), ("c", 5), ("b", 20)] {
         assert_eq!(push(&mut partition, key, time), 1);
@@ -60,7 +62,7 @@ fn heads_come_by_age_then_by_key() {
 
 #[test]
 fn dropped_keys_leave_nothing() {
-    let mut partition = Partition::new(plan(TIME));
+    let mut partition = PartitionRuntime::new(plan(TIME));
     partition.start(1000);
     assert_eq!(partition.next_purge(1000, None), None, "there is no key");
     push(&mut partition, "a", 1010);

@@ -1,13 +1,13 @@
 //! Report on why a query of a partition emits nothing.
 
-use super::{KeyId, Partition};
-use crate::batch::Batch;
+use super::{KeyId, PartitionRuntime};
+use crate::columns::batch::Batch;
 use tidemill_types::{Error, Result};
 
 use crate::explain::{LISTED_MAX, PartitionKeysReport, QueryReport, ReadOnlyContext, first_failed_condition};
 use crate::expr::EvalContext;
 
-impl Partition {
+impl PartitionRuntime {
     /// Records output of a query of a key.
     pub(crate) fn record_output(&mut self, key: KeyId, query: usize, out: &Batch) {
         let instance = self.instances.get_mut(key.0 as usize).and_then(Option::as_mut);

@@ -8,10 +8,10 @@ use tidemill_lang::siddhi::ast::{
 use super::plan::{LogicalStepSide, PatternPlan, StepKind, StepPlan, TimedPart};
 use super::scope::{PatternScope, StepNames};
 use crate::catalog::Catalog;
-use crate::compiler::{Compiler, call_name, describe};
+use crate::compile::compiler::{Compiler, call_name, describe};
+use crate::compile::scope::TableScope;
 use crate::expr::Expr;
 use crate::registry::Registry;
-use crate::scope::TableScope;
 
 /// Compiles a pattern or a sequence. Returns the plan, whose columns the selection adds later, and the names
 /// of its steps.

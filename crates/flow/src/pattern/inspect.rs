@@ -7,11 +7,11 @@ use super::conditions::{EVENT, MATCH};
 use super::nfa::NfaMatcher;
 use super::partial_match::PartialMatch;
 use super::plan::{EventSelector, MatchReference, PatternPlan, ReferenceKind};
-use crate::batch::Batch;
-use crate::column::Column;
+use crate::columns::batch::Batch;
+use crate::columns::column::Column;
+use crate::columns::row::Row;
+use crate::columns::value::Value;
 use crate::expr::{EvalContext, Expr, Frame, Node, conjuncts};
-use crate::row::Row;
-use crate::value::Value;
 
 /// Status of a step.
 #[derive(Debug, Clone)]

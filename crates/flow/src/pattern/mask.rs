@@ -1,10 +1,10 @@
 //! Vectorized evaluation of conditions on events alone.
 
 use super::conditions::{ComparisonDomain, EVENT, holds, swap_operands};
-use crate::batch::Batch;
-use crate::column::{Column, Data};
+use crate::columns::batch::Batch;
+use crate::columns::column::{Column, Data};
+use crate::columns::value::Value;
 use crate::expr::{Comparison, Expr, Node};
-use crate::value::Value;
 
 /// Returns whether [`compute`] supports a condition: comparisons of columns with constants, `is null` of
 /// columns, and combinations of these by `and`, `or` and `not`.

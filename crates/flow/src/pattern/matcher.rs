@@ -9,12 +9,12 @@ use super::linear::{LinearMatcher, PatternRowPlan};
 use super::matches::PatternMatches;
 use super::nfa::NfaMatcher;
 use super::plan::PatternPlan;
-use crate::batch::Batch;
+use crate::columns::batch::Batch;
+use crate::columns::row::{ArrivingRow, RowOutput};
 use crate::eval_error::EvalError;
 use crate::expr::EvalContext;
-use crate::row::{ArrivingRow, RowOutput};
 use crate::select::RowSelect;
-use crate::snapshot::{Error, Reader, Writer};
+use crate::snapshot::{Error, Reader, SnapshotWriter};
 
 /// Runtime of a pattern or a sequence.
 ///
@@ -118,7 +118,7 @@ impl PatternMatcher {
     }
 
     /// Writes the state.
-    pub fn save(&self, out: &mut Writer<'_>) -> Result<(), Error> {
+    pub fn save(&self, out: &mut SnapshotWriter<'_>) -> Result<(), Error> {
         match &self.kind {
             MatcherKind::Linear(chain) => chain.save(out),
             MatcherKind::Nfa(automaton) => automaton.save(out),

@@ -2,8 +2,8 @@
 
 use tidemill_types::FieldType;
 
-use crate::batch::Batch;
-use crate::column::Column;
+use crate::columns::batch::Batch;
+use crate::columns::column::Column;
 use crate::eval_error::EvalError;
 use crate::expr::{EvalContext, Node};
 use crate::select::{self, Selector};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::plan::{EventSelector, MatchReference, ReferenceKind};
-use crate::value::{Object, Value};
+use crate::columns::value::{OpaqueValue, Value};
 
 /// An event of a match.
 #[derive(Debug)]
@@ -42,7 +42,7 @@ impl PartialMatch {
             EventSelector::Last(n) => chain.len().checked_sub(n + 1).map(|i| &chain[i]),
             EventSelector::All => {
                 let all = chain.iter().map(|row| row.read(reference.kind)).collect();
-                return Value::Object(Object::list(all));
+                return Value::Object(OpaqueValue::list(all));
             }
         };
         row.map_or(Value::Null, |row| row.read(reference.kind))

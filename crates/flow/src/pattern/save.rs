@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::nfa::NfaMatcher;
 use super::partial_match::{MatchedEvent, PartialMatch, SharedMatch};
-use crate::snapshot::{Error, Reader, Writer};
+use crate::snapshot::{Error, Reader, SnapshotWriter};
 use crate::window::TimerQueue;
 
 /// State of a step apart from its matches.
@@ -32,13 +32,13 @@ struct SavedIds {
 }
 
 impl SavedIds {
-    fn list(&mut self, list: &VecDeque<SharedMatch>, out: &mut Writer<'_>) -> Result<(), Error> {
+    fn list(&mut self, list: &VecDeque<SharedMatch>, out: &mut SnapshotWriter<'_>) -> Result<(), Error> {
         out.number(list.len() as u64)?;
         list.iter().try_for_each(|record| self.record(record, out))
     }
 
     /// Writes 0 and the match, or the id of a match already written, counted from 1.
-    fn record(&mut self, record: &SharedMatch, out: &mut Writer<'_>) -> Result<(), Error> {
+    fn record(&mut self, record: &SharedMatch, out: &mut SnapshotWriter<'_>) -> Result<(), Error> {
         if let Some(known) = self.records.get(&Arc::as_ptr(record)) {
             return out.number(known + 1);
         }
@@ -55,7 +55,7 @@ impl SavedIds {
     }
 
     /// Writes 0 and the event, or the id of an event already written, counted from 1.
-    fn row(&mut self, row: &Arc<MatchedEvent>, out: &mut Writer<'_>) -> Result<(), Error> {
+    fn row(&mut self, row: &Arc<MatchedEvent>, out: &mut SnapshotWriter<'_>) -> Result<(), Error> {
         if let Some(known) = self.rows.get(&Arc::as_ptr(row)) {
             return out.number(known + 1);
         }
@@ -112,7 +112,7 @@ fn restored<T: Clone>(all: &[T], number: u64, from: &Reader<'_>) -> Result<T, Er
 
 impl NfaMatcher {
     /// Writes the state.
-    pub fn save(&self, out: &mut Writer<'_>) -> Result<(), Error> {
+    pub fn save(&self, out: &mut SnapshotWriter<'_>) -> Result<(), Error> {
         let mut written = SavedIds::default();
         for step in &self.steps {
             written.list(&step.new_matches, out)?;

@@ -1,12 +1,12 @@
 //! Name resolution in steps, and in the selection after them.
 
 use tidemill_lang::Diagnostic;
-use tidemill_lang::siddhi::ast::{AttributeRef, Ident, Index, IndexKind, SourceRef};
+use tidemill_lang::siddhi::ast::{AttributeRef, EventIndex, Ident, IndexKind, SourceRef};
 use tidemill_types::{FieldType, did_you_mean};
 
 use super::plan::{EventSelector, MatchReference, ReferenceKind};
 use crate::catalog::{self, Attributes};
-use crate::compiler::{ColumnRef, Scope, StepTime};
+use crate::compile::compiler::{ColumnRef, Scope, StepTime};
 
 /// Names of a step.
 #[derive(Debug, Clone)]
@@ -77,7 +77,7 @@ impl PatternScope<'_> {
         ColumnRef { slot: usize::from(self.own.is_some()), column, ty }
     }
 
-    fn selector(&self, step: usize, index: Option<Index>) -> Option<EventSelector> {
+    fn selector(&self, step: usize, index: Option<EventIndex>) -> Option<EventSelector> {
         // in a filter of its own step, the last event is the one that is tested
         let newest = usize::from(self.own == Some(step) && self.steps[step].counted);
         Some(match index?.kind {

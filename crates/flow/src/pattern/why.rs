@@ -3,9 +3,9 @@
 use super::inspect::{FailedCondition, PartialMatchStatus, StepStatus};
 use super::matcher::PatternMatcher;
 use super::plan::{PatternPlan, StepKind};
+use crate::columns::value::format_time;
 use crate::explain::{FailedConditionReport, NamedValue, PartialMatchReport, PatternReport, StepReport};
 use crate::expr::EvalContext;
-use crate::value::format_time;
 
 /// Reports what each step of a pattern waits for.
 pub(crate) fn why(machine: &PatternMatcher, plan: &PatternPlan, host: &dyn EvalContext) -> PatternReport {

@@ -9,8 +9,9 @@ use tidemill_types::FieldType;
 use super::selection::output_events;
 use super::{Planner, Trigger};
 use crate::aggregation;
-use crate::annotations;
-use crate::catalog::{self, Stream};
+use crate::catalog::{self, CatalogStream};
+use crate::compile::annotations;
+use crate::compile::scope::StreamScope;
 use crate::explain::InputText;
 use crate::functions::script;
 use crate::io;
@@ -18,7 +19,6 @@ use crate::io::connector::ConnectedStream;
 use crate::named_window::NamedWindowPlan;
 use crate::query_input::make_window;
 use crate::registry::{Connectors, Registry};
-use crate::scope::StreamScope;
 use crate::table;
 use tidemill_types::cron::Cron;
 
@@ -63,11 +63,11 @@ impl Planner<'_> {
                 if annotations::has_fault_stream(&d.annotations)? {
                     let mut attributes = attributes.clone();
                     attributes.push(("_error".into(), FieldType::Object));
-                    let fault = Stream { name: format!("!{name}"), attributes, span: d.id.span };
+                    let fault = CatalogStream { name: format!("!{name}"), attributes, span: d.id.span };
                     self.plan.catalog.define(fault)?;
                 }
                 let (called, columns) = (name.clone(), attributes.clone());
-                let stream = self.plan.catalog.define(Stream { name, attributes, span: d.id.span })?;
+                let stream = self.plan.catalog.define(CatalogStream { name, attributes, span: d.id.span })?;
                 annotations::check_stream(&d.annotations)?;
                 self.plan.warnings.extend(annotations::misplaced_mappings(&d.annotations));
                 let connectors = self.registry.connectors();
@@ -102,7 +102,7 @@ impl Planner<'_> {
                     ),
                 };
                 let attributes = vec![("triggered_time".to_owned(), FieldType::Long)];
-                let stream = Stream { name: d.name.name.clone(), attributes, span: d.name.span };
+                let stream = CatalogStream { name: d.name.name.clone(), attributes, span: d.name.span };
                 let stream = self.plan.catalog.define(stream)?;
                 if self.plan.triggers.iter().any(|(known, _)| *known == stream) {
                     let message = format!("the name `{}` is already taken by a trigger", d.name.name);
@@ -121,7 +121,7 @@ impl Planner<'_> {
                 let make = make_window(&d.window, &name, (&attributes, None), &mut scope, self.registry)?;
                 let columns = attributes.iter().map(|(_, ty)| *ty).collect();
                 let written = InputText::of_window(&d.window, &name, &attributes).into();
-                let stream = Stream { name, attributes, span: d.id.span };
+                let stream = CatalogStream { name, attributes, span: d.id.span };
                 let stream = self.plan.catalog.define_window(stream)?;
                 let output = output_events(Some(d.output.map_or(EventKind::All, |k| k.kind)));
                 self.plan.windows.push(NamedWindowPlan {

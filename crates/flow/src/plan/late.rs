@@ -6,8 +6,8 @@
 use tidemill_lang::Diagnostic;
 use tidemill_lang::siddhi::ast::{Annotation, App, Definition, StreamDefinition};
 
-use crate::annotations::time;
-use crate::compiler::not_repeatable;
+use crate::compile::annotations::time;
+use crate::compile::compiler::not_repeatable;
 
 /// Source and sink type that only connects streams within an app.
 const INSIDE: &str = "inMemory";

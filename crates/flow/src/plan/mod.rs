@@ -14,8 +14,8 @@ use std::sync::Arc;
 use tidemill_lang::siddhi::ast::{self, Definition, ExecutionElement};
 use tidemill_lang::{Diagnostic, Span};
 
-use crate::annotations;
 use crate::catalog::{Catalog, full_name};
+use crate::compile::annotations;
 use crate::io;
 use crate::limits::Limits;
 use crate::named_window::NamedWindowPlan;
@@ -54,9 +54,9 @@ pub struct AppPlan {
     /// Sinks of streams.
     pub sinks: Vec<io::StreamSink>,
     /// File sources; the caller that runs the app reads the files.
-    pub file_sources: Vec<io::file::FileSource>,
+    pub file_sources: Vec<io::file::InputFile>,
     /// File sinks; the caller that runs the app writes the files.
-    pub file_sinks: Vec<io::file::FileSink>,
+    pub file_sinks: Vec<io::file::OutputFile>,
     /// Connections to other systems, which the caller that runs the app drives.
     pub connectors: Vec<io::connector::Connector>,
     /// Named windows, in source order.

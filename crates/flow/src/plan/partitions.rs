@@ -7,11 +7,11 @@ use tidemill_lang::siddhi::ast::{self, Annotation, PartitionKeyKind};
 use tidemill_types::did_you_mean;
 
 use super::Planner;
-use crate::annotations;
-use crate::annotations::time;
-use crate::compiler::Compiler;
+use crate::compile::annotations;
+use crate::compile::annotations::time;
+use crate::compile::compiler::Compiler;
+use crate::compile::scope::StreamScope;
 use crate::partition::{IdleKeyPurge, KeyPart, PartitionPlan, StreamKeys};
-use crate::scope::StreamScope;
 
 /// Default interval between purges of idle keys: 5 minutes.
 const PURGE_INTERVAL_MS: i64 = 5 * 60 * 1000;

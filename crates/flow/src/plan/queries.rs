@@ -7,14 +7,14 @@ use tidemill_lang::siddhi::ast::{self, Annotation, Input, OutputAction, SelectIt
 
 use super::Planner;
 use super::selection::{rate, selection};
-use crate::annotations;
-use crate::catalog::{Attributes, Stream};
+use crate::catalog::{Attributes, CatalogStream};
+use crate::compile::annotations;
+use crate::compile::scope::{StreamScope, TableScope};
 use crate::explain::{InputText, QueryText};
 use crate::join;
 use crate::pattern::{self, PatternScope};
 use crate::query::{QueryPlan, Target};
 use crate::query_input::{handlers, make_window};
-use crate::scope::{StreamScope, TableScope};
 use crate::select;
 use crate::table;
 
@@ -39,7 +39,7 @@ impl Planner<'_> {
             }
         };
         let stream = self.plan.catalog.read(&input.stream)?;
-        let Stream { name, mut attributes, .. } = self.plan.catalog.streams()[stream].clone();
+        let CatalogStream { name, mut attributes, .. } = self.plan.catalog.streams()[stream].clone();
         let registry = self.registry;
         let tables = self.plan.catalog.tables();
         let read = attributes.iter().map(|(_, ty)| *ty).collect();

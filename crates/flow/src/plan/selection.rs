@@ -5,13 +5,13 @@ use tidemill_lang::siddhi::ast::{self, EventKind, ExprKind, SelectItems};
 use tidemill_types::did_you_mean;
 
 use crate::catalog::Attributes;
-use crate::compiler::{Compiler, Scope};
+use crate::columns::value::Value;
+use crate::compile::compiler::{Compiler, Scope};
+use crate::compile::scope::HavingScope;
 use crate::expr::{Expr, Node};
 use crate::output_rate::{OutputRatePlan, RateSelection, SnapshotPlan};
 use crate::registry::{AggregateCall, Registry};
-use crate::scope::HavingScope;
 use crate::select::{self, OutputEvents};
-use crate::value::Value;
 
 /// Compiles the select clause. `input` are the attributes that `*` stands for.
 pub(crate) fn selection(

@@ -47,13 +47,13 @@ impl Kind {
     }
 
     /// Parses a constant of the document.
-    pub(super) fn constant(self, element: &Element, text: &str) -> Result<Cell, String> {
+    pub(super) fn constant(self, element: &Element, text: &str) -> Result<FieldValue, String> {
         match self.is_number() {
-            false => Ok(Cell::Text(text.to_owned())),
+            false => Ok(FieldValue::Text(text.to_owned())),
             true => text
                 .trim()
                 .parse()
-                .map(Cell::Number)
+                .map(FieldValue::Number)
                 .map_err(|_| element.wrong(&format!("`{text}` is no number, and the field is one"))),
         }
     }
@@ -67,7 +67,7 @@ impl fmt::Display for Kind {
 
 /// A value while a model is evaluated.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Cell {
+pub(super) enum FieldValue {
     Missing,
     Number(f64),
     /// A string; of a bool `true` or `false`.
@@ -80,9 +80,9 @@ pub(super) struct DataField {
     pub name: String,
     pub kind: Kind,
     /// Valid values; none if all are.
-    valid: Vec<Cell>,
+    valid: Vec<FieldValue>,
     /// Values that stand for a missing one.
-    missing: Vec<Cell>,
+    missing: Vec<FieldValue>,
     /// Intervals of valid numbers: bounds, and whether they belong to it.
     intervals: Vec<[(f64, bool); 2]>,
 }
@@ -127,13 +127,13 @@ impl DataField {
     }
 
     /// Returns the value of an event. Errors: it does not have the type of the field.
-    pub(super) fn cell(&self, input: Option<Input<'_>>) -> Result<Cell, String> {
-        let Some(input) = input else { return Ok(Cell::Missing) };
+    pub(super) fn cell(&self, input: Option<Input<'_>>) -> Result<FieldValue, String> {
+        let Some(input) = input else { return Ok(FieldValue::Missing) };
         let text = match input {
             Input::Number(x) if self.kind.is_number() => {
                 let whole = self.kind != Kind::Integer || x.fract() == 0.0;
                 return match x.is_finite() && whole {
-                    true => Ok(Cell::Number(x)),
+                    true => Ok(FieldValue::Number(x)),
                     false => Err(format!("`{}` is {x}, which its type has not", self.name)),
                 };
             }
@@ -142,7 +142,7 @@ impl DataField {
             Input::Bool(b) => b.to_string(),
         };
         match self.kind.is_number() {
-            false => Ok(Cell::Text(text)),
+            false => Ok(FieldValue::Text(text)),
             true => match text.trim().parse::<f64>() {
                 Ok(x) => self.cell(Some(Input::Number(x))),
                 Err(_) => Err(format!("`{}` is `{text}`, which is no number", self.name)),
@@ -150,14 +150,14 @@ impl DataField {
         }
     }
 
-    fn is_valid(&self, cell: &Cell) -> bool {
+    fn is_valid(&self, cell: &FieldValue) -> bool {
         let inside = |x: f64| {
             self.intervals.iter().any(|[(low, closed_low), (high, closed_high)]| {
                 (x > *low || *closed_low && x == *low) && (x < *high || *closed_high && x == *high)
             })
         };
         let in_interval = match cell {
-            Cell::Number(x) => self.intervals.is_empty() || inside(*x),
+            FieldValue::Number(x) => self.intervals.is_empty() || inside(*x),
             _ => self.intervals.is_empty(),
         };
         match (self.valid.is_empty(), self.intervals.is_empty()) {
@@ -192,7 +192,7 @@ enum Outliers {
 #[derive(Debug)]
 struct ActiveField {
     field: usize,
-    replacement: Option<Cell>,
+    replacement: Option<FieldValue>,
     invalid: Invalid,
     outliers: Outliers,
     low: f64,
@@ -231,38 +231,42 @@ impl MiningSchema {
     }
 
     /// Returns the values as the model reads them. Errors: a value is not valid.
-    pub(super) fn prepare(&self, fields: &[DataField], row: &[Cell]) -> Result<Vec<Cell>, String> {
+    pub(super) fn prepare(
+        &self,
+        fields: &[DataField],
+        row: &[FieldValue],
+    ) -> Result<Vec<FieldValue>, String> {
         let mut prepared = row.to_vec();
         for active in &self.fields {
             let field = &fields[active.field];
             let cell = &mut prepared[active.field];
             if field.missing.contains(cell) {
-                *cell = Cell::Missing;
+                *cell = FieldValue::Missing;
             }
-            if let Cell::Number(x) = cell
+            if let FieldValue::Number(x) = cell
                 && (*x < active.low || *x > active.high)
             {
                 *cell = match active.outliers {
-                    Outliers::Kept => Cell::Number(*x),
-                    Outliers::Missing => Cell::Missing,
-                    Outliers::Extremes => Cell::Number(x.clamp(active.low, active.high)),
+                    Outliers::Kept => FieldValue::Number(*x),
+                    Outliers::Missing => FieldValue::Missing,
+                    Outliers::Extremes => FieldValue::Number(x.clamp(active.low, active.high)),
                 };
             }
-            if *cell != Cell::Missing && !field.is_valid(cell) {
+            if *cell != FieldValue::Missing && !field.is_valid(cell) {
                 match active.invalid {
                     Invalid::AsIs => {}
-                    Invalid::AsMissing => *cell = Cell::Missing,
+                    Invalid::AsMissing => *cell = FieldValue::Missing,
                     Invalid::Refuse => {
                         let shown = match cell {
-                            Cell::Number(x) => x.to_string(),
-                            Cell::Text(text) => text.clone(),
-                            Cell::Missing => String::new(),
+                            FieldValue::Number(x) => x.to_string(),
+                            FieldValue::Text(text) => text.clone(),
+                            FieldValue::Missing => String::new(),
                         };
                         return Err(format!("`{shown}` is not a valid value of `{}`", field.name));
                     }
                 }
             }
-            if let (Cell::Missing, Some(replacement)) = (&*cell, &active.replacement) {
+            if let (FieldValue::Missing, Some(replacement)) = (&*cell, &active.replacement) {
                 *cell = replacement.clone();
             }
         }

@@ -1,26 +1,26 @@
 //! Ensembles: models whose predictions are one prediction together, such as random forests.
 
-use super::field::{Cell, DataField};
+use super::field::{DataField, FieldValue};
 use super::predicate::{self, Predicate};
 use super::xml::Element;
 use super::{Model, Prediction, is_classification, winner};
 
 #[derive(Debug)]
 pub(super) struct Ensemble {
-    segments: Vec<Segment>,
-    method: Method,
+    segments: Vec<ModelSegment>,
+    method: MultipleModelMethod,
     classifies: bool,
 }
 
 #[derive(Debug)]
-struct Segment {
+struct ModelSegment {
     predicate: Predicate,
     weight: f64,
     model: Model,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Method {
+enum MultipleModelMethod {
     SelectFirst,
     Sum,
     Average,
@@ -36,13 +36,13 @@ impl Ensemble {
         let segmentation = element.child("Segmentation");
         let segmentation = segmentation.ok_or_else(|| element.wrong("expected <Segmentation>"))?;
         let method = match (segmentation.required("multipleModelMethod")?, classifies) {
-            ("selectFirst", _) => Method::SelectFirst,
-            ("sum", false) => Method::Sum,
-            ("average", _) => Method::Average,
-            ("weightedAverage", _) => Method::WeightedAverage,
-            ("median", false) => Method::Median,
-            ("majorityVote", true) => Method::MajorityVote,
-            ("weightedMajorityVote", true) => Method::WeightedMajorityVote,
+            ("selectFirst", _) => MultipleModelMethod::SelectFirst,
+            ("sum", false) => MultipleModelMethod::Sum,
+            ("average", _) => MultipleModelMethod::Average,
+            ("weightedAverage", _) => MultipleModelMethod::WeightedAverage,
+            ("median", false) => MultipleModelMethod::Median,
+            ("majorityVote", true) => MultipleModelMethod::MajorityVote,
+            ("weightedMajorityVote", true) => MultipleModelMethod::WeightedMajorityVote,
             (other, _) => {
                 let function = if classifies { "classification" } else { "regression" };
                 return Err(
@@ -58,7 +58,7 @@ impl Ensemble {
         let mut segments = vec![];
         for child in &segmentation.children {
             match child.name.as_str() {
-                "Segment" => segments.push(Segment::read(child, fields, classifies)?),
+                "Segment" => segments.push(ModelSegment::read(child, fields, classifies)?),
                 "Extension" => {}
                 _ => return Err(child.wrong("is not known here")),
             }
@@ -69,11 +69,11 @@ impl Ensemble {
         }
     }
 
-    pub(super) fn predict(&self, fields: &[DataField], row: &[Cell]) -> Result<Prediction, String> {
+    pub(super) fn predict(&self, fields: &[DataField], row: &[FieldValue]) -> Result<Prediction, String> {
         let mut predictions = vec![];
         for segment in self.segments.iter().filter(|segment| segment.predicate.holds(row) == Some(true)) {
             let prediction = segment.model.predict(fields, row)?;
-            if self.method == Method::SelectFirst {
+            if self.method == MultipleModelMethod::SelectFirst {
                 return Ok(prediction);
             }
             predictions.push((prediction, segment.weight));
@@ -95,12 +95,12 @@ impl Ensemble {
         }
         let sum = known.iter().map(|(x, _)| x).sum::<f64>();
         Prediction::Number(match self.method {
-            Method::Sum => sum,
-            Method::WeightedAverage => {
+            MultipleModelMethod::Sum => sum,
+            MultipleModelMethod::WeightedAverage => {
                 let total: f64 = known.iter().map(|(_, weight)| weight).sum();
                 known.iter().map(|(x, weight)| x * weight).sum::<f64>() / total
             }
-            Method::Median => {
+            MultipleModelMethod::Median => {
                 known.sort_by(|(a, _), (b, _)| a.total_cmp(b));
                 let (low, high) = (known[(known.len() - 1) / 2].0, known[known.len() / 2].0);
                 (low + high) / 2.0
@@ -116,7 +116,7 @@ impl Ensemble {
         for (prediction, weight) in predictions {
             let Prediction::Category(category, own) = prediction else { continue };
             let weight = match self.method {
-                Method::WeightedAverage | Method::WeightedMajorityVote => *weight,
+                MultipleModelMethod::WeightedAverage | MultipleModelMethod::WeightedMajorityVote => *weight,
                 _ => 1.0,
             };
             total += weight;
@@ -125,7 +125,7 @@ impl Ensemble {
                 None => shares.push((name.to_owned(), share * weight)),
             };
             match self.method {
-                Method::Average | Method::WeightedAverage => {
+                MultipleModelMethod::Average | MultipleModelMethod::WeightedAverage => {
                     own.iter().for_each(|(name, share)| add(name, *share))
                 }
                 _ => add(category, 1.0),
@@ -139,7 +139,7 @@ impl Ensemble {
     }
 }
 
-impl Segment {
+impl ModelSegment {
     fn read(element: &Element, fields: &[DataField], classifies: bool) -> Result<Self, String> {
         let model = element
             .children

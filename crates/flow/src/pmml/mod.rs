@@ -11,9 +11,9 @@ mod tree;
 mod xml;
 
 pub(crate) use field::Kind;
-use field::{Cell, DataField, MiningSchema};
+use field::{DataField, FieldValue, MiningSchema};
 use mining::Ensemble;
-use outputs::Output;
+use outputs::PredictionField;
 use regression::Regression;
 use tree::Tree;
 use xml::Element;
@@ -28,7 +28,7 @@ pub(crate) struct Document {
     fields: Vec<DataField>,
     model: Model,
     /// Attributes that a prediction consists of.
-    outputs: Vec<Output>,
+    outputs: Vec<PredictionField>,
 }
 
 /// A model with the fields that it reads.
@@ -87,7 +87,7 @@ impl Document {
         let element =
             model.ok_or_else(|| root.wrong("expected <TreeModel>, <RegressionModel> or <MiningModel>"))?;
         let model = Model::read(element, &fields)?;
-        let outputs = Output::read_all(element, &model.schema, &fields)?;
+        let outputs = PredictionField::read_all(element, &model.schema, &fields)?;
         Ok(Self { fields, model, outputs })
     }
 
@@ -106,7 +106,7 @@ impl Document {
     ///
     /// Errors: a value is not valid.
     pub(crate) fn predict(&self, inputs: &[Option<Input<'_>>]) -> Result<Vec<Option<Answer>>, String> {
-        let mut row = vec![Cell::Missing; self.fields.len()];
+        let mut row = vec![FieldValue::Missing; self.fields.len()];
         for (at, input) in self.model.schema.active().zip(inputs) {
             row[at] = self.fields[at].cell(*input)?;
         }
@@ -160,7 +160,7 @@ impl Model {
         Ok(Self { schema, method })
     }
 
-    fn predict(&self, fields: &[DataField], row: &[Cell]) -> Result<Prediction, String> {
+    fn predict(&self, fields: &[DataField], row: &[FieldValue]) -> Result<Prediction, String> {
         let row = self.schema.prepare(fields, row)?;
         match &self.method {
             Method::Tree(tree) => tree.predict(&row),

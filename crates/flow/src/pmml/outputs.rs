@@ -7,7 +7,7 @@ use super::{Answer, Prediction, is_classification};
 
 /// An attribute of a prediction.
 #[derive(Debug)]
-pub(super) struct Output {
+pub(super) struct PredictionField {
     pub name: String,
     pub kind: Kind,
     feature: Feature,
@@ -20,7 +20,7 @@ enum Feature {
     Probability(Option<String>),
 }
 
-impl Output {
+impl PredictionField {
     pub(super) fn read_all(
         model: &Element,
         schema: &MiningSchema,

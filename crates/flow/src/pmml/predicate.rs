@@ -1,6 +1,6 @@
 //! Conditions of nodes and segments, in three-valued logic: a missing value makes a comparison unknown.
 
-use super::field::{Cell, DataField, field_of};
+use super::field::{DataField, FieldValue, field_of};
 use super::xml::Element;
 
 /// Names of the elements of conditions.
@@ -13,7 +13,7 @@ pub(super) enum Predicate {
     Compare {
         field: usize,
         operator: Operator,
-        value: Cell,
+        value: FieldValue,
     },
     IsMissing {
         field: usize,
@@ -22,7 +22,7 @@ pub(super) enum Predicate {
     Among {
         field: usize,
         inside: bool,
-        values: Vec<Cell>,
+        values: Vec<FieldValue>,
     },
     All(Vec<Predicate>),
     Any(Vec<Predicate>),
@@ -68,7 +68,8 @@ impl Predicate {
                     other => return Err(element.wrong(&format!("the operator `{other}`"))),
                 };
                 let value = fields[field].kind.constant(element, element.required("value")?)?;
-                if matches!(value, Cell::Text(_)) && !matches!(operator, Operator::Equal | Operator::NotEqual)
+                if matches!(value, FieldValue::Text(_))
+                    && !matches!(operator, Operator::Equal | Operator::NotEqual)
                 {
                     return Err(
                         element.wrong("strings have no order: expected the operator equal or notEqual")
@@ -105,16 +106,16 @@ impl Predicate {
     }
 
     /// Returns whether the condition holds; `None` if that is unknown.
-    pub(super) fn holds(&self, row: &[Cell]) -> Option<bool> {
+    pub(super) fn holds(&self, row: &[FieldValue]) -> Option<bool> {
         match self {
             Self::Always(holds) => Some(*holds),
-            Self::IsMissing { field, missing } => Some((row[*field] == Cell::Missing) == *missing),
+            Self::IsMissing { field, missing } => Some((row[*field] == FieldValue::Missing) == *missing),
             Self::Compare { field, operator, value } => match (&row[*field], value) {
-                (Cell::Missing, _) => None,
+                (FieldValue::Missing, _) => None,
                 (cell, value) => Some(operator.holds(cell, value)),
             },
             Self::Among { field, inside, values } => match &row[*field] {
-                Cell::Missing => None,
+                FieldValue::Missing => None,
                 cell => Some(values.contains(cell) == *inside),
             },
             Self::All(parts) => decided(parts, row, false),
@@ -126,7 +127,7 @@ impl Predicate {
 }
 
 /// Returns `decides` if a part is that, else unknown if a part is unknown.
-fn decided(parts: &[Predicate], row: &[Cell], decides: bool) -> Option<bool> {
+fn decided(parts: &[Predicate], row: &[FieldValue], decides: bool) -> Option<bool> {
     let mut unknown = false;
     for part in parts {
         match part.holds(row) {
@@ -139,10 +140,10 @@ fn decided(parts: &[Predicate], row: &[Cell], decides: bool) -> Option<bool> {
 }
 
 impl Operator {
-    fn holds(self, cell: &Cell, value: &Cell) -> bool {
+    fn holds(self, cell: &FieldValue, value: &FieldValue) -> bool {
         let order = match (cell, value) {
-            (Cell::Number(a), Cell::Number(b)) => a.partial_cmp(b),
-            (Cell::Text(a), Cell::Text(b)) => Some(a.cmp(b)),
+            (FieldValue::Number(a), FieldValue::Number(b)) => a.partial_cmp(b),
+            (FieldValue::Text(a), FieldValue::Text(b)) => Some(a.cmp(b)),
             _ => None,
         };
         match self {

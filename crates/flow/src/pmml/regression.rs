@@ -1,12 +1,12 @@
 //! Linear and logistic regression.
 
-use super::field::{Cell, DataField, Kind, field_of};
+use super::field::{DataField, FieldValue, Kind, field_of};
 use super::xml::Element;
 use super::{Prediction, is_classification, winner};
 
 #[derive(Debug)]
 pub(super) struct Regression {
-    tables: Vec<Table>,
+    tables: Vec<CoefficientTable>,
     classifies: bool,
     normalization: Normalization,
 }
@@ -24,7 +24,7 @@ enum Normalization {
 }
 
 #[derive(Debug)]
-struct Table {
+struct CoefficientTable {
     category: Option<String>,
     intercept: f64,
     terms: Vec<Term>,
@@ -51,7 +51,7 @@ impl Regression {
             "loglog" => Normalization::LogLog,
             other => return Err(element.wrong(&format!("the normalization `{other}` is not known here"))),
         };
-        let tables = element.all("RegressionTable").map(|table| Table::read(table, fields));
+        let tables = element.all("RegressionTable").map(|table| CoefficientTable::read(table, fields));
         let tables = tables.collect::<Result<Vec<_>, _>>()?;
         let by_two =
             !matches!(normalization, Normalization::None | Normalization::SimpleMax | Normalization::SoftMax);
@@ -75,7 +75,7 @@ impl Regression {
         Ok(Self { tables, classifies, normalization })
     }
 
-    pub(super) fn predict(&self, row: &[Cell]) -> Prediction {
+    pub(super) fn predict(&self, row: &[FieldValue]) -> Prediction {
         let values: Option<Vec<f64>> = self.tables.iter().map(|table| table.value(row)).collect();
         let Some(values) = values else { return Prediction::Missing };
         if !self.classifies {
@@ -125,7 +125,7 @@ impl Normalization {
     }
 }
 
-impl Table {
+impl CoefficientTable {
     fn read(element: &Element, fields: &[DataField]) -> Result<Self, String> {
         let mut terms = vec![];
         for child in &element.children {
@@ -169,9 +169,9 @@ impl Table {
     }
 
     /// Returns the sum of the terms; `None` if a number is missing.
-    fn value(&self, row: &[Cell]) -> Option<f64> {
+    fn value(&self, row: &[FieldValue]) -> Option<f64> {
         let number = |field: &usize| match &row[*field] {
-            Cell::Number(x) => Some(*x),
+            FieldValue::Number(x) => Some(*x),
             _ => None,
         };
         self.terms.iter().try_fold(self.intercept, |sum, term| {
@@ -182,8 +182,8 @@ impl Table {
                         coefficient * if *exponent == 1.0 { x } else { x.powf(*exponent) }
                     }
                     Term::Category { field, value, coefficient } => match &row[*field] {
-                        Cell::Text(text) if text == value => *coefficient,
-                        cell @ Cell::Number(_) if *cell == as_number(value) => *coefficient,
+                        FieldValue::Text(text) if text == value => *coefficient,
+                        cell @ FieldValue::Number(_) if *cell == as_number(value) => *coefficient,
                         // a category that is missing adds nothing
                         _ => 0.0,
                     },
@@ -196,8 +196,8 @@ impl Table {
     }
 }
 
-fn as_number(text: &str) -> Cell {
-    text.trim().parse().map_or(Cell::Missing, Cell::Number)
+fn as_number(text: &str) -> FieldValue {
+    text.trim().parse().map_or(FieldValue::Missing, FieldValue::Number)
 }
 
 /// Returns the kind of a prediction whose output says nothing about it.

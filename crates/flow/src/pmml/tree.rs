@@ -1,6 +1,6 @@
 //! Decision and regression trees.
 
-use super::field::{Cell, DataField};
+use super::field::{DataField, FieldValue};
 use super::predicate::Predicate;
 use super::xml::Element;
 use super::{Prediction, is_classification, predicate, winner};
@@ -63,7 +63,7 @@ impl Tree {
         Ok(Self { root: Node::read(root, fields, classifies)?, classifies, missing, answers_above })
     }
 
-    pub(super) fn predict(&self, row: &[Cell]) -> Result<Prediction, String> {
+    pub(super) fn predict(&self, row: &[FieldValue]) -> Result<Prediction, String> {
         if self.root.predicate.holds(row) != Some(true) {
             return Ok(Prediction::Missing);
         }
@@ -78,7 +78,7 @@ impl Tree {
         Ok(node.answer(self.classifies))
     }
 
-    fn step<'n>(&self, node: &'n Node, row: &[Cell]) -> Result<Step<'n>, String> {
+    fn step<'n>(&self, node: &'n Node, row: &[FieldValue]) -> Result<Step<'n>, String> {
         for child in &node.children {
             match (child.predicate.holds(row), self.missing) {
                 (Some(true), _) => return Ok(Step::To(child)),

@@ -13,10 +13,10 @@ use serde_json::{Value as Json, json};
 
 use super::reorder::{constant_bool, constant_long, is_long, sorted_by};
 use super::reorder_buffer::{ReorderBuffer, SavedReorderBuffer};
+use crate::columns::value::{Value, numeric_rank};
 use crate::eval_error::EvalError;
 use crate::expr::ArgumentType;
 use crate::registry::{BoundStreamProcessor, ProcessorEvent, StreamProcessor};
-use crate::value::{Value, numeric_rank};
 
 const FORM: &str = "reorder:akslack(ts, field [, batch.size [, timeout [, max.k [, discard.late \
                     [, error, confidence]]]]])";

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use serde_json::Value as Json;
 
-use crate::batch::{Batch, EventKind};
-use crate::column::Column;
+use crate::columns::batch::{Batch, EventKind};
+use crate::columns::column::Column;
 use crate::eval_error::EvalError;
 use crate::expr::{EvalContext, Expr, Frame, INPUT};
 use crate::registry::{AggregateCall, Aggregator};

@@ -7,11 +7,11 @@ use serde::Deserialize;
 use serde_json::{Value as Json, json};
 use tidemill_types::FieldType;
 
-use crate::batch::EventKind;
+use crate::columns::batch::EventKind;
+use crate::columns::value::Value;
 use crate::eval_error::EvalError;
 use crate::expr::ArgumentType;
 use crate::registry::{BoundStreamProcessor, ProcessorEvent, StreamProcessor};
-use crate::value::Value;
 
 const NAME: &str = "graph:sizeOfLargestConnectedComponent";
 /// Vertices of one graph.
@@ -119,7 +119,7 @@ impl StreamProcessor for Components {
 
     fn restore(&mut self, state: &Json) -> Result<(), EvalError> {
         let wrong = || EvalError::state(format!("the saved state does not match {NAME}"));
-        let saved = Saved::deserialize(state).map_err(|_| wrong())?;
+        let saved = SavedComponents::deserialize(state).map_err(|_| wrong())?;
         let known = saved.parents.len();
         if saved.names.len() != known || saved.parents.iter().any(|above| *above as usize >= known) {
             return Err(wrong());
@@ -137,7 +137,7 @@ impl StreamProcessor for Components {
 }
 
 #[derive(Deserialize)]
-struct Saved {
+struct SavedComponents {
     names: Vec<String>,
     parents: Vec<u32>,
 }

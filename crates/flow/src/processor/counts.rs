@@ -11,11 +11,11 @@ use serde_json::{Value as Json, json};
 use tidemill_types::FieldType;
 
 use crate::aggregators::state::{decode, encode};
-use crate::batch::EventKind;
+use crate::columns::batch::EventKind;
+use crate::columns::value::{Key, Value};
 use crate::eval_error::EvalError;
 use crate::expr::ArgumentType;
 use crate::registry::{BoundStreamProcessor, ProcessorEvent, Registry, StreamProcessor};
-use crate::value::{Key, Value};
 
 /// Different values that one processor counts.
 const VALUES_MAX: usize = 10_000_000;

@@ -8,10 +8,10 @@ use serde::Deserialize;
 use serde_json::{Value as Json, json};
 use tidemill_types::FieldType;
 
+use crate::columns::value::Value;
 use crate::eval_error::EvalError;
 use crate::expr::ArgumentType;
 use crate::registry::{BoundStreamProcessor, ProcessorEvent, StreamProcessor};
-use crate::value::Value;
 
 pub(super) fn build(args: &[ArgumentType]) -> Result<BoundStreamProcessor, String> {
     let form = "unique:deduplicate(key, interval)";

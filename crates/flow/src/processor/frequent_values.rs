@@ -9,11 +9,11 @@ use serde_json::{Value as Json, json};
 use tidemill_types::FieldType;
 
 use crate::aggregators::state::{decode, encode};
-use crate::batch::EventKind;
+use crate::columns::batch::EventKind;
+use crate::columns::value::{Key, Value};
 use crate::eval_error::EvalError;
 use crate::expr::ArgumentType;
 use crate::registry::{BoundStreamProcessor, ProcessorEvent, Registry, StreamProcessor};
-use crate::value::{Key, Value};
 
 /// Maximum number of values that are reported.
 const K_MAX: i64 = 1000;
@@ -109,7 +109,7 @@ struct SavedEvent {
 }
 
 #[derive(Serialize, Deserialize)]
-struct Saved {
+struct SavedCounts {
     counts: Vec<(Json, u64, u64)>,
     events: u64,
     batched: i64,
@@ -242,7 +242,7 @@ impl StreamProcessor for FrequentValues {
             values: event.values.iter().map(encode).collect(),
         };
         let now = &self.now;
-        json!(Saved {
+        json!(SavedCounts {
             counts: now.counts.iter().map(|(key, (count, at))| (encode(&key.0), *count, *at)).collect(),
             events: now.events,
             batched: now.batched,
@@ -254,7 +254,7 @@ impl StreamProcessor for FrequentValues {
 
     fn restore(&mut self, state: &Json) -> Result<(), EvalError> {
         let wrong = || EvalError::state("the saved state does not match these frequent values");
-        let saved = Saved::deserialize(state).map_err(|_| wrong())?;
+        let saved = SavedCounts::deserialize(state).map_err(|_| wrong())?;
         let event = |saved: Option<SavedEvent>| -> Option<Option<ProcessorEvent>> {
             let Some(saved) = saved else { return Some(None) };
             let values = saved.values.iter().map(decode).collect::<Option<Vec<_>>>()?;

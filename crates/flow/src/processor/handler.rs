@@ -6,7 +6,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 use tidemill_types::FieldType;
 
-use crate::batch::{Batch, EventKind};
+use crate::columns::batch::{Batch, EventKind};
 use crate::eval_error::EvalError;
 use crate::expr::{EvalContext, Expr, Frame, RowExpr};
 use crate::processor::StatefulHandler;

@@ -22,8 +22,8 @@ use tidemill_types::FieldType;
 
 pub use aggregate_filter::AggregateFilter;
 
-use crate::batch::{Batch, EventKind};
-use crate::column::Column;
+use crate::columns::batch::{Batch, EventKind};
+use crate::columns::column::Column;
 use crate::eval_error::EvalError;
 use crate::expr::{EvalContext, Expr, Frame};
 use crate::registry::{ProcessorEvent, Registry, StreamProcessor, StreamProcessorConstructor};

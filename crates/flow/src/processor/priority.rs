@@ -9,11 +9,11 @@ use serde_json::{Value as Json, json};
 use tidemill_types::FieldType;
 
 use crate::aggregators::state::{decode, encode};
-use crate::batch::EventKind;
+use crate::columns::batch::EventKind;
+use crate::columns::value::{Key, Value};
 use crate::eval_error::EvalError;
 use crate::expr::ArgumentType;
 use crate::registry::{BoundStreamProcessor, ProcessorEvent, StreamProcessor};
-use crate::value::{Key, Value};
 
 /// Keys with a priority above 0 that one processor keeps.
 const KEYS_MAX: usize = 10_000_000;

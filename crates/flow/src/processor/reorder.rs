@@ -8,10 +8,10 @@ use serde_json::{Value as Json, json};
 use tidemill_types::FieldType;
 
 use super::reorder_buffer::{ReorderBuffer, SavedReorderBuffer};
+use crate::columns::value::Value;
 use crate::eval_error::EvalError;
 use crate::expr::ArgumentType;
 use crate::registry::{BoundStreamProcessor, ProcessorEvent, StreamProcessor};
-use crate::value::Value;
 
 pub(super) const FORM: &str = "reorder:kslack(ts [, timeout [, max.k]] [, discard.late])";
 

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
 use crate::aggregators::state::{decode, encode};
-use crate::batch::EventKind;
+use crate::columns::batch::EventKind;
 use crate::registry::ProcessorEvent;
 
 /// Interval at which events are checked for their timeout, milliseconds.

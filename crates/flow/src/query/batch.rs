@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use crate::batch::{Batch, EventKind, split_by_key};
+use crate::columns::batch::{Batch, EventKind, split_by_key};
 use crate::eval_error::EvalError;
 use crate::expr::vector::{self, BatchRows, FailedRows};
 use crate::expr::{EvalContext, Expr};

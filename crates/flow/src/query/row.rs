@@ -16,15 +16,15 @@
 use bumpalo::Bump;
 
 use super::row_program::{RowInput, RowProgram};
-use crate::batch::EventKind;
-use crate::column::Column;
+use crate::columns::batch::EventKind;
+use crate::columns::column::Column;
+use crate::columns::row::{ArrivingRow, Row, RowOutput};
+use crate::columns::value_ref::ValueRef;
 use crate::eval_error::EvalError;
 use crate::expr::{EvalContext, RowFrame, RowSource, keep};
 use crate::join::JoinRowOutput;
 use crate::query::Query;
-use crate::row::{ArrivingRow, Row, RowOutput};
 use crate::select::COLUMNAR_ROWS_MIN;
-use crate::value_ref::ValueRef;
 
 /// A row of a store; its strings are copied into the arena when they are read.
 struct StoredRow<'s, 'a> {

@@ -2,7 +2,7 @@
 //! scheduler does.
 
 use super::{Query, QueryPlan};
-use crate::batch::Batch;
+use crate::columns::batch::Batch;
 use crate::eval_error::EvalError;
 use crate::expr::EvalContext;
 use crate::output_rate::{OutputRateLimiter, OutputRatePlan};

@@ -1,11 +1,11 @@
 //! Statistics of the input and output of a query, as it runs.
 
 use super::QueryPlan;
-use crate::batch::{Batch, EventKind};
+use crate::columns::batch::{Batch, EventKind};
+use crate::columns::row::Row;
 use crate::explain::{InputStats, ReadOnlyContext, leading_filters, referenced_columns};
 use crate::expr::{EvalContext, Expr, Frame};
 use crate::join::JoinPlan;
-use crate::row::Row;
 
 /// Number of events of a batch that are searched for one that did not pass. A longer search is expensive if
 /// nearly all pass.

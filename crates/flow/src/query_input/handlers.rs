@@ -3,12 +3,12 @@
 use tidemill_lang::siddhi::ast::{self, HandlerKind};
 use tidemill_lang::{Diagnostic, Span};
 
-use crate::catalog::{Attributes, Table};
-use crate::compiler::{Compiler, call_name, describe};
+use crate::catalog::{Attributes, CatalogTable};
+use crate::compile::compiler::{Compiler, call_name, describe};
+use crate::compile::scope::StreamScope;
 use crate::expr::Expr;
 use crate::processor::{AggregateFilter, Handler, ProcessorPlan, StatefulHandler};
 use crate::registry::{AggregateCall, CallSite, Registry};
-use crate::scope::StreamScope;
 
 /// Compiles the handlers of a query that reads one stream; appends the attributes that functions add to
 /// `attributes`.
@@ -16,7 +16,7 @@ pub(crate) fn compile(
     handlers: &[ast::Handler],
     stream: &str,
     attributes: &mut Attributes,
-    tables: &[Table],
+    tables: &[CatalogTable],
     registry: &Registry,
 ) -> Result<Vec<Handler>, Diagnostic> {
     handlers.iter().map(|h| HandlerCompiler { stream, tables, registry }.handler(h, attributes)).collect()
@@ -29,7 +29,7 @@ pub(crate) fn stateless(
     handlers: &[ast::Handler],
     stream: &str,
     attributes: &mut Attributes,
-    tables: &[Table],
+    tables: &[CatalogTable],
     registry: &Registry,
 ) -> Result<Vec<Handler>, Diagnostic> {
     let compiled = compile(handlers, stream, attributes, tables, registry)?;
@@ -56,7 +56,7 @@ fn attribute_of(arg: &ast::Expr) -> Option<&str> {
 
 struct HandlerCompiler<'a> {
     stream: &'a str,
-    tables: &'a [Table],
+    tables: &'a [CatalogTable],
     registry: &'a Registry,
 }
 
@@ -113,7 +113,7 @@ impl HandlerCompiler<'_> {
             }
         };
         if self.registry.is_replayable_only() && function.has_side_effects() {
-            return Err(crate::compiler::not_repeatable(
+            return Err(crate::compile::compiler::not_repeatable(
                 call.span,
                 &format!("`#{name}` would repeat its side effects"),
             ));

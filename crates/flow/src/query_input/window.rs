@@ -4,7 +4,7 @@ use tidemill_lang::Diagnostic;
 use tidemill_lang::siddhi::ast::{self, ExprKind};
 
 use crate::catalog::Attributes;
-use crate::compiler::{Compiler, Scope, expanded_args};
+use crate::compile::compiler::{Compiler, Scope, expanded_args};
 use crate::registry::{Attribute, Parameter, Registry, WindowInput};
 use crate::window::WindowConstructor;
 
@@ -28,7 +28,7 @@ pub(crate) fn make_window(
             text: argument.to_string(),
         });
     }
-    let name = crate::compiler::call_name(call);
+    let name = crate::compile::compiler::call_name(call);
     let attributes: Vec<Attribute> = attributes
         .iter()
         .enumerate()

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use tidemill_lang::siddhi::ast::{self, Annotation, AnnotationArg, Definition, Element, Text};
+use tidemill_lang::siddhi::ast::{self, Annotation, AnnotationArg, AnnotationEntry, Definition, Text};
 use tidemill_lang::{Diagnostic, Severity};
 use tidemill_types::did_you_mean;
 
@@ -92,7 +92,7 @@ fn is_connection(annotation: &Annotation) -> bool {
     ["source", "sink", "store"].iter().any(|name| annotation.is(name))
 }
 
-fn datasource(annotation: &Annotation) -> Option<&Element> {
+fn datasource(annotation: &Annotation) -> Option<&AnnotationEntry> {
     annotation.element("datasource").or_else(|| annotation.element("datasource.name"))
 }
 
@@ -122,7 +122,7 @@ fn fill_datasource(annotation: &mut Annotation, settings: &ConnectionSettings) -
 }
 
 fn unknown(
-    named: &Element,
+    named: &AnnotationEntry,
     what: &str,
     section: &str,
     known: &BTreeMap<String, NamedOptions>,
@@ -138,14 +138,18 @@ fn unknown(
 /// Replaces the element `named` by the options that the annotation does not have.
 fn replace<'o>(
     annotation: &mut Annotation,
-    named: &Element,
+    named: &AnnotationEntry,
     options: impl Iterator<Item = (&'o str, &'o str)>,
 ) {
     let text = |value: &str| Text { value: value.to_owned(), span: named.span };
     let missing: Vec<_> = options.filter(|(name, _)| annotation.element(name).is_none()).collect();
     annotation.args.retain(|arg| !matches!(arg, AnnotationArg::Element(e) if e == named));
     annotation.args.extend(missing.into_iter().map(|(name, value)| {
-        AnnotationArg::Element(Element { key: Some(text(name)), value: text(value), span: named.span })
+        AnnotationArg::Element(AnnotationEntry {
+            key: Some(text(name)),
+            value: text(value),
+            span: named.span,
+        })
     }));
 }
 

@@ -6,9 +6,9 @@ use tidemill_types::FieldType;
 
 use super::statements::attribute_list;
 use super::{BoundStreamFunction, Registry, StreamFunction};
+use crate::columns::value::Value;
 use crate::eval_error::EvalError;
 use crate::expr::ArgumentType;
-use crate::value::Value;
 
 /// Registers them.
 pub(crate) fn register(registry: &mut Registry) {

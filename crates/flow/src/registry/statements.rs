@@ -6,10 +6,10 @@ use tidemill_connect::{Catalog, DataSourceContext, TypedValue, WritePosition};
 use tidemill_types::{FieldType, Timestamp, Value as ScalarValue, did_you_mean};
 
 use super::{ConnectionSettings, EventRef, Registry, StreamFunction};
+use crate::columns::value::Value;
 use crate::eval_error::EvalError;
 use crate::expr::{ArgumentType, EvalContext};
 use crate::statement_calls::{DataSourceRef, not_open};
-use crate::value::Value;
 
 /// Registers the functions for a program with databases.
 pub(crate) fn register(

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value as Json;
 
-use super::{Case, Output, OutputKind, Replay, compile};
+use super::{Case, OutputItem, OutputKind, Replay, compile};
 use crate::eval_error::EvalError;
 use crate::registry::Registry;
 
@@ -60,7 +60,7 @@ pub fn check_with(
     }
     let found = replay.take_outputs();
     for (list, wanted) in lists(&case.expected) {
-        let found: Vec<&Output> = found.iter().filter(|o| list_of(o) == list).collect();
+        let found: Vec<&OutputItem> = found.iter().filter(|o| list_of(o) == list).collect();
         differences.extend(compare(&list, &found, &wanted, case.unordered));
     }
     let expected_lists = lists(&case.expected);
@@ -73,7 +73,7 @@ pub fn check_with(
 }
 
 /// Returns the list in which an output is compared: that of a stream, a query, the answers or the failures.
-fn list_of(output: &Output) -> String {
+fn list_of(output: &OutputItem) -> String {
     match &output.what {
         // events and retractions share a list, because their order matters
         OutputKind::Stream { stream, .. } | OutputKind::Retracted { retracted: stream, .. } => {
@@ -85,19 +85,19 @@ fn list_of(output: &Output) -> String {
     }
 }
 
-fn lists(outputs: &[Output]) -> BTreeMap<String, Vec<&Output>> {
-    let mut lists: BTreeMap<String, Vec<&Output>> = BTreeMap::new();
+fn lists(outputs: &[OutputItem]) -> BTreeMap<String, Vec<&OutputItem>> {
+    let mut lists: BTreeMap<String, Vec<&OutputItem>> = BTreeMap::new();
     for output in outputs {
         lists.entry(list_of(output)).or_default().push(output);
     }
     lists
 }
 
-fn text(output: &Output) -> String {
+fn text(output: &OutputItem) -> String {
     serde_json::to_string(output).unwrap_or_default()
 }
 
-fn compare(list: &str, found: &[&Output], wanted: &[&Output], unordered: bool) -> Option<String> {
+fn compare(list: &str, found: &[&OutputItem], wanted: &[&OutputItem], unordered: bool) -> Option<String> {
     let mut found = found.to_vec();
     for (i, wanted) in wanted.iter().enumerate() {
         let Some(place) = (match unordered {
@@ -113,7 +113,7 @@ fn compare(list: &str, found: &[&Output], wanted: &[&Output], unordered: bool) -
 }
 
 /// Returns whether two outputs are equal. With `unordered`, the rows of an answer may be in any order.
-fn same(a: &Output, b: &Output, unordered: bool) -> bool {
+fn same(a: &OutputItem, b: &OutputItem, unordered: bool) -> bool {
     let rows = |a: &[Vec<Json>], b: &[Vec<Json>]| {
         a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same_values(a, b))
     };

@@ -1,6 +1,6 @@
 //! Losses: events of failed queries whose stream has no fault stream, counted with an example.
 
-use crate::batch::Batch;
+use crate::columns::batch::Batch;
 use crate::eval_error::EvalError;
 use crate::functions::json_text::tagged_json;
 

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use super::{AppRuntime, OutputHandler};
-use crate::batch::Batch;
+use crate::columns::batch::Batch;
 use crate::eval_error::EvalError;
 use crate::processor::apply_handlers;
 use crate::select::FailedChunks;

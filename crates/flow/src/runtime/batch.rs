@@ -15,8 +15,9 @@
 
 use smallvec::SmallVec;
 
-use crate::batch::{Batch, EventKind};
-use crate::column::Column;
+use crate::columns::batch::{Batch, EventKind};
+use crate::columns::column::Column;
+use crate::columns::value_ref::ValueRef;
 use crate::eval_error::EvalError;
 use crate::expr::{Expr, Node};
 use crate::partition::{ChunkRun, PartitionPlan};
@@ -26,7 +27,6 @@ use crate::query::{BatchOutput, QueryPlan, Target};
 use crate::runtime::components::{Components, handler_expressions, searched_tables};
 use crate::runtime::{AppRuntime, OutputHandler, Subscriber};
 use crate::select::FailedChunks;
-use crate::value_ref::ValueRef;
 
 /// Events of one stream.
 #[derive(Debug, Clone)]

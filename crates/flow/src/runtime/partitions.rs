@@ -1,9 +1,9 @@
 //! Partitions of an app.
 
 use super::{AppRuntime, DEPTH_MAX, Emitter, OutputHandler};
-use crate::batch::Batch;
+use crate::columns::batch::Batch;
 use crate::eval_error::EvalError;
-use crate::partition::{KeyId, Route};
+use crate::partition::{EventDestination, KeyId};
 
 impl AppRuntime {
     /// Delivers events of a stream to a partition that reads it. Returns the failure, if they could not be
@@ -17,12 +17,12 @@ impl AppRuntime {
         sink: &mut dyn OutputHandler,
     ) -> Option<EvalError> {
         match self.partitions[partition].route(stream, events, self.now, &self.stores) {
-            Route::AllKeys => {
+            EventDestination::AllKeys => {
                 let keys = self.partitions[partition].keys();
                 keys.into_iter()
                     .find_map(|key| self.deliver_to_instance(partition, key, stream, events, depth, sink))
             }
-            Route::Runs(cuts, failure) => {
+            EventDestination::Runs(cuts, failure) => {
                 for cut in cuts {
                     let failure = match self.partitions[partition].key_for_event(&cut.key, self.now) {
                         Ok(key) => {

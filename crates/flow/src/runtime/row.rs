@@ -6,14 +6,14 @@ use bumpalo::Bump;
 use tidemill_types::FieldType;
 
 use super::{AppRuntime, DEPTH_MAX, Emitter, OutputHandler, Subscriber, with_stack_guard};
-use crate::batch::{Batch, EventKind};
-use crate::column::Column;
+use crate::columns::batch::{Batch, EventKind};
+use crate::columns::column::Column;
+use crate::columns::row::{ArrivingRow, Row, RowOutput};
+use crate::columns::value_ref::ValueRef;
 use crate::eval_error::EvalError;
 use crate::plan::AppPlan;
 use crate::query::{RowProgram, Target};
-use crate::row::{ArrivingRow, Row, RowOutput};
 use crate::table::Table;
-use crate::value_ref::ValueRef;
 
 /// Number of levels of queries that rows pass before each level checks that there is enough stack. They need less of it
 /// than one level of batches.

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::AppRuntime;
 use crate::aggregation::Aggregation;
-use crate::snapshot::{Error, FrozenState, Reader, RestoreMode, SHARED_ROWS_MIN, Writer};
+use crate::snapshot::{Error, FrozenState, Reader, RestoreMode, SHARED_ROWS_MIN, SnapshotWriter};
 use crate::table::Table;
 
 /// State outside the elements of the app.
@@ -26,7 +26,7 @@ impl AppRuntime {
     ///
     /// Errors: writing failed.
     pub fn save(&self, out: &mut dyn Write) -> Result<(), Error> {
-        let mut out = Writer::new(out)?;
+        let mut out = SnapshotWriter::new(out)?;
         self.write_state(&mut out)?;
         out.finish()
     }
@@ -49,7 +49,7 @@ impl AppRuntime {
         let may_have_objects = self.plan.may_have_objects();
         self.stores.aggregations.iter_mut().for_each(|all| all.share(rows_min, may_have_objects));
         self.partitions.iter_mut().for_each(|partition| partition.share(rows_min, may_have_objects));
-        let mut out = Writer::freezing();
+        let mut out = SnapshotWriter::freezing();
         self.write_state(&mut out)?;
         out.into_frozen()
     }
@@ -61,7 +61,7 @@ impl AppRuntime {
         self.partitions.iter_mut().all(|partition| partition.save_keys(count))
     }
 
-    fn write_state(&self, out: &mut Writer<'_>) -> Result<(), Error> {
+    fn write_state(&self, out: &mut SnapshotWriter<'_>) -> Result<(), Error> {
         out.section("app")?;
         out.text(&self.plan.text)?;
         out.section("clock")?;

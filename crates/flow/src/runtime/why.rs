@@ -3,7 +3,7 @@
 use tidemill_types::{Error, Result, did_you_mean};
 
 use super::{AppRuntime, Emitter};
-use crate::batch::Batch;
+use crate::columns::batch::Batch;
 use crate::explain::QueryReport;
 use crate::join::SideSource;
 use crate::plan::PlanElement;

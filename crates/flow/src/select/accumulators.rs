@@ -13,14 +13,14 @@ use super::sums::{
     AddOrRetract, AggregateInput, AggregateUpdates, GroupIds, accumulate_sums, doubles, longs,
     null_where_empty, update_count, update_float_sum, update_integer_sum, update_sums, update_sums_sliding,
 };
-use crate::batch::EventKind;
-use crate::column::{Column, Data};
+use crate::columns::batch::EventKind;
+use crate::columns::column::{Column, Data};
+use crate::columns::shareable::{BlockVec, Values, each_form};
+use crate::columns::value::Value;
+use crate::columns::value_ref::ValueRef;
 use crate::eval_error::EvalError;
 use crate::expr::{RowExpr, RowFrame, RowSource, keep};
 use crate::registry::{AggregateCall, Aggregator, AggregatorConstructor, BuiltinAggregate};
-use crate::shareable::{BlockVec, Values, each_form};
-use crate::value::Value;
-use crate::value_ref::ValueRef;
 use crate::window::EvictionCounts;
 
 /// State of one aggregate for each group, indexed by group id.

@@ -4,8 +4,8 @@ use std::borrow::Cow;
 
 use super::input::{SelectorInput, gather, group_ids_in, is_strictly_ascending, pick};
 use super::{SelectPlan, Selector, order};
-use crate::batch::{Batch, EventKind, EventRow};
-use crate::column::Column;
+use crate::columns::batch::{Batch, EventKind, EventRow};
+use crate::columns::column::Column;
 use crate::eval_error::EvalError;
 use crate::expr::vector::{self, BatchRows, FailedRows, inputs};
 use crate::expr::{EvalContext, Expr, Node, OUTPUT};

@@ -10,14 +10,14 @@ use serde::{Serialize, Serializer};
 use serde_json::Value as Json;
 use tidemill_types::FieldType;
 
-use crate::batch::EventKind;
-use crate::column::{Column, Data, StringColumn};
+use crate::columns::batch::EventKind;
+use crate::columns::column::{Column, Data, StringColumn};
+use crate::columns::shareable::{BLOCK_LEN, Shareable};
+use crate::columns::string_column::{inline_key_of, tiny_key_of};
+use crate::columns::u64_map::U64IndexMap;
+use crate::columns::value::Value;
+use crate::columns::value_ref::ValueRef;
 use crate::eval_error::EvalError;
-use crate::shareable::{BLOCK_LEN, Shareable};
-use crate::string_column::{inline_key_of, tiny_key_of};
-use crate::u64_map::U64IndexMap;
-use crate::value::Value;
-use crate::value_ref::ValueRef;
 
 /// Map from keys to group ids, which are assigned in order of first occurrence.
 ///

@@ -4,8 +4,8 @@ use std::borrow::Cow;
 
 use tidemill_types::FieldType;
 
-use crate::batch::{Batch, EventKind};
-use crate::column::{Column, Data};
+use crate::columns::batch::{Batch, EventKind};
+use crate::columns::column::{Column, Data};
 use crate::store::{RowId, RowStore};
 use crate::window::RowChanges;
 

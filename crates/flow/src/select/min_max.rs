@@ -5,11 +5,11 @@ use std::cmp::Ordering;
 use tidemill_types::FieldType;
 
 use super::sums::GroupIds;
-use crate::batch::EventKind;
-use crate::column::{Column, Data};
-use crate::shareable::{BlockVec, Values, each_form};
-use crate::value::{Key, Value, order};
-use crate::value_ref::ValueRef;
+use crate::columns::batch::EventKind;
+use crate::columns::column::{Column, Data};
+use crate::columns::shareable::{BlockVec, Values, each_form};
+use crate::columns::value::{Key, Value, order};
+use crate::columns::value_ref::ValueRef;
 
 /// The minimum or maximum of each group.
 #[derive(Clone)]

@@ -34,13 +34,13 @@ use groups::{GroupKeys, GroupValues};
 pub(crate) use input::{InputRows, SelectorInput};
 pub(crate) use row::RowSelect;
 
-use crate::batch::{Batch, EventKind, EventRow};
-use crate::column::{Column, Data};
+use crate::columns::batch::{Batch, EventKind, EventRow};
+use crate::columns::column::{Column, Data};
+use crate::columns::value::{self, Value};
 use crate::eval_error::EvalError;
 use crate::expr::{EvalContext, Expr, Frame, Node};
 use crate::registry::AggregateCall;
-use crate::snapshot::{self, Writer};
-use crate::value::{self, Value};
+use crate::snapshot::{self, SnapshotWriter};
 
 /// Event kinds that a query emits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -400,7 +400,7 @@ impl Selector {
     /// Saves the groups and the states of the aggregates by group.
     ///
     /// Errors: writing failed.
-    pub(crate) fn save(&self, out: &mut Writer<'_>) -> Result<(), snapshot::Error> {
+    pub(crate) fn save(&self, out: &mut SnapshotWriter<'_>) -> Result<(), snapshot::Error> {
         let count = if self.plan.group_by.is_empty() { 1 } else { self.groups.len() };
         if out.is_freezing()
             && self.groups.keys().is_shared()

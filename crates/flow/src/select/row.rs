@@ -6,11 +6,11 @@ use tidemill_types::FieldType;
 
 use super::accumulators::GroupAccumulators;
 use super::{SelectPlan, Selector};
-use crate::batch::EventKind;
-use crate::column::{Column, Data};
+use crate::columns::batch::EventKind;
+use crate::columns::column::{Column, Data};
+use crate::columns::value_ref::ValueRef;
 use crate::eval_error::EvalError;
 use crate::expr::{Expr, INPUT, Node, RowExpr, RowFrame, RowSource};
-use crate::value_ref::ValueRef;
 
 /// A select clause compiled for single rows.
 pub(crate) struct RowSelect {

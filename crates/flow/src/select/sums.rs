@@ -3,9 +3,9 @@
 use std::borrow::Cow;
 
 use super::OutputEvents;
-use crate::batch::EventKind;
-use crate::column::{Column, Data};
-use crate::shareable::Values;
+use crate::columns::batch::EventKind;
+use crate::columns::column::{Column, Data};
+use crate::columns::shareable::Values;
 use crate::window::EvictionCounts;
 
 /// Group of each row.

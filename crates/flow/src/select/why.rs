@@ -2,10 +2,10 @@
 
 use super::groups::decode;
 use super::{SelectPlan, Selector, one_row};
-use crate::column::Column;
+use crate::columns::column::Column;
+use crate::columns::value::Value;
 use crate::explain::{HavingReport, LISTED_MAX, NamedValue};
 use crate::expr::{EvalContext, Expr, Frame, INPUT, Node, OUTPUT};
-use crate::value::Value;
 
 /// Maximum number of groups that a report checks, the newest first, so that it does not delay processing.
 const GROUPS_MAX: usize = 10_000;

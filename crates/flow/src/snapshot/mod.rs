@@ -1,7 +1,7 @@
 //! Format of saved states, a stream of blocks with checksums: `docs/formats/flow-state.md`.
 //!
 //! [`AppRuntime::save`](crate::runtime::AppRuntime::save) and
-//! [`AppRuntime::restore`](crate::runtime::AppRuntime::restore) pass a [`Writer`] or a [`Reader`] from
+//! [`AppRuntime::restore`](crate::runtime::AppRuntime::restore) pass a [`SnapshotWriter`] or a [`Reader`] from
 //! element to element. Each element writes into the section of its container, so a query writes equal bytes
 //! in the app and as the instance of a key in a partition. Memory use is that of the state itself and one
 //! block.
@@ -17,7 +17,7 @@ use std::io;
 
 pub use read::Reader;
 pub(crate) use values::RowLocation;
-pub use write::{FrozenState, Writer};
+pub use write::{FrozenState, SnapshotWriter};
 
 use crate::eval_error::EvalError;
 

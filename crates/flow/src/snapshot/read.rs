@@ -5,7 +5,7 @@ use std::io::{self, ErrorKind, Read};
 use serde::de::DeserializeOwned;
 
 use super::{BLOCK_BYTES_MAX, END, Error, HEAD_BYTES, MAGIC, MORE, SECTION, checksum};
-use crate::value::Object;
+use crate::columns::value::OpaqueValue;
 
 /// Reads a state section by section. Blocks are interpreted only after their checksum was verified, and
 /// allocations are limited by the number of bytes read.
@@ -22,7 +22,7 @@ pub struct Reader<'r> {
     /// Set once the end was read.
     has_ended: bool,
     /// Objects that may be referenced again, by id.
-    pub(super) objects: Vec<Object>,
+    pub(super) objects: Vec<OpaqueValue>,
 }
 
 impl<'r> Reader<'r> {

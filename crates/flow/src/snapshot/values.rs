@@ -6,10 +6,10 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tidemill_types::FieldType;
 
-use super::{CHUNK_ROWS, Error, OBJECT_DEPTH_MAX, Reader, Writer};
-use crate::batch::{Batch, EventKind};
-use crate::column::{Column, Data, StringColumn};
-use crate::value::{Key, Object, Value};
+use super::{CHUNK_ROWS, Error, OBJECT_DEPTH_MAX, Reader, SnapshotWriter};
+use crate::columns::batch::{Batch, EventKind};
+use crate::columns::column::{Column, Data, StringColumn};
+use crate::columns::value::{Key, OpaqueValue, Value};
 
 /// Location of a row: columns, and its index in them.
 pub(crate) type RowLocation<'a> = (&'a [Column], usize);
@@ -43,7 +43,7 @@ fn tag(ty: FieldType) -> u8 {
     }
 }
 
-impl Writer<'_> {
+impl SnapshotWriter<'_> {
     /// Writes rows of columns of these types, column by column, at most [`CHUNK_ROWS`]. The reader must know
     /// their number.
     pub(crate) fn rows(&mut self, types: &[FieldType], rows: &[RowLocation<'_>]) -> Result<(), Error> {
@@ -127,13 +127,13 @@ impl Writer<'_> {
         }
     }
 
-    fn object(&mut self, object: &Object, depth: usize) -> Result<(), Error> {
+    fn object(&mut self, object: &OpaqueValue, depth: usize) -> Result<(), Error> {
         let (tag, address, holders) = match object {
-            Object::List(list) => (LIST, Arc::as_ptr(list).addr(), Arc::strong_count(list)),
-            Object::Map(map) => (MAP, Arc::as_ptr(map).addr(), Arc::strong_count(map)),
-            Object::Set(set) => (SET, Arc::as_ptr(set).addr(), Arc::strong_count(set)),
+            OpaqueValue::List(list) => (LIST, Arc::as_ptr(list).addr(), Arc::strong_count(list)),
+            OpaqueValue::Map(map) => (MAP, Arc::as_ptr(map).addr(), Arc::strong_count(map)),
+            OpaqueValue::Set(set) => (SET, Arc::as_ptr(set).addr(), Arc::strong_count(set)),
             // immutable, so its sharing need not be preserved
-            Object::Json(json) => {
+            OpaqueValue::Json(json) => {
                 self.bytes(&[JSON])?;
                 return self.json(json.as_ref());
             }
@@ -144,12 +144,12 @@ impl Writer<'_> {
         }
         self.bytes(&[tag | if holders > 1 { SHARED } else { 0 }])?;
         match object {
-            Object::List(list) => {
+            OpaqueValue::List(list) => {
                 let list = list.lock();
                 self.number(list.len() as u64)?;
                 list.iter().try_for_each(|item| self.nested(item, depth))?;
             }
-            Object::Map(map) => {
+            OpaqueValue::Map(map) => {
                 let map = map.lock();
                 self.number(map.len() as u64)?;
                 for (key, value) in map.iter() {
@@ -157,7 +157,7 @@ impl Writer<'_> {
                     self.nested(value, depth)?;
                 }
             }
-            Object::Set(set) => {
+            OpaqueValue::Set(set) => {
                 let set = set.lock();
                 self.number(set.len() as u64)?;
                 for (item, count) in set.iter() {
@@ -165,7 +165,7 @@ impl Writer<'_> {
                     self.number(*count)?;
                 }
             }
-            Object::Json(_) => {}
+            OpaqueValue::Json(_) => {}
         }
         if holders > 1 {
             // entered after its contents, so that no object can be read that contains itself
@@ -279,7 +279,7 @@ impl Reader<'_> {
             FLOAT => Value::Float(self.fixed(1, f32::from_le_bytes)?[0]),
             DOUBLE => Value::Double(self.fixed(1, f64::from_le_bytes)?[0]),
             STRING => Value::Str(self.text()?.into()),
-            JSON => Value::Object(Object::Json(Arc::new(self.json()?))),
+            JSON => Value::Object(OpaqueValue::Json(Arc::new(self.json()?))),
             AGAIN => {
                 let number = self.number()?;
                 let known = usize::try_from(number).ok().and_then(|n| self.objects.get(n));
@@ -294,24 +294,24 @@ impl Reader<'_> {
 
     fn object(&mut self, tag: u8, depth: usize) -> Result<Value, Error> {
         let object = match tag & !SHARED {
-            LIST => Object::list(vec![]),
-            MAP => Object::map(BTreeMap::new()),
-            SET => Object::Set(Arc::new(Mutex::new(BTreeMap::new()))),
+            LIST => OpaqueValue::list(vec![]),
+            MAP => OpaqueValue::map(BTreeMap::new()),
+            SET => OpaqueValue::Set(Arc::new(Mutex::new(BTreeMap::new()))),
             other => return Err(self.damaged(format!("unknown value type {other}"))),
         };
         for _ in 0..self.number()? {
             let item = self.nested(depth)?;
             match &object {
-                Object::List(list) => list.lock().push(item),
-                Object::Map(map) => {
+                OpaqueValue::List(list) => list.lock().push(item),
+                OpaqueValue::Map(map) => {
                     let value = self.nested(depth)?;
                     map.lock().insert(Key(item), value);
                 }
-                Object::Set(set) => {
+                OpaqueValue::Set(set) => {
                     let count = self.number()?;
                     set.lock().insert(Key(item), count);
                 }
-                Object::Json(_) => {}
+                OpaqueValue::Json(_) => {}
             }
         }
         if tag & SHARED != 0 {

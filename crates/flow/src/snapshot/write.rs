@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::{BLOCK_BYTES_MAX, END, Error, HEAD_BYTES, MAGIC, MORE, SECTION, checksum};
 
 /// Writes a state section by section, in blocks of at most [`BLOCK_BYTES_MAX`] bytes of contents.
-pub struct Writer<'w> {
+pub struct SnapshotWriter<'w> {
     target: Target<'w>,
     /// Kind and contents of the current block.
     kind: u8,
@@ -34,7 +34,7 @@ enum Part {
     Later(DeferredPart),
 }
 
-type DeferredPart = Box<dyn FnOnce(&mut Writer<'_>) -> Result<(), Error> + Send>;
+type DeferredPart = Box<dyn FnOnce(&mut SnapshotWriter<'_>) -> Result<(), Error> + Send>;
 
 /// State of an app at one moment, to be written while the app continues.
 ///
@@ -55,7 +55,7 @@ impl FrozenState {
     /// Errors: writing failed.
     pub fn write_to(self, out: &mut dyn Write) -> Result<(), Error> {
         for parts in self.0 {
-            let mut out = Writer::new(out)?;
+            let mut out = SnapshotWriter::new(out)?;
             for part in parts {
                 match part {
                     Part::Section(name) => out.section(&name)?,
@@ -69,7 +69,7 @@ impl FrozenState {
     }
 }
 
-impl<'w> Writer<'w> {
+impl<'w> SnapshotWriter<'w> {
     /// Writes the head of a state.
     pub fn new(out: &'w mut dyn Write) -> Result<Self, Error> {
         out.write_all(&MAGIC)?;
@@ -118,7 +118,7 @@ impl<'w> Writer<'w> {
     /// Errors: those of `write`, if the state is not frozen.
     pub(crate) fn defer(
         &mut self,
-        write: impl FnOnce(&mut Writer<'_>) -> Result<(), Error> + Send + 'static,
+        write: impl FnOnce(&mut SnapshotWriter<'_>) -> Result<(), Error> + Send + 'static,
     ) -> Result<(), Error> {
         if !self.is_freezing() {
             return write(self);
@@ -261,7 +261,7 @@ impl<'w> Writer<'w> {
     }
 }
 
-struct WriteAdapter<'a, 'w>(&'a mut Writer<'w>);
+struct WriteAdapter<'a, 'w>(&'a mut SnapshotWriter<'w>);
 
 impl Write for WriteAdapter<'_, '_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {

@@ -1,7 +1,7 @@
 //! Read cursors over a row store, for mostly ascending access.
 
 use super::{RowId, RowStore};
-use crate::column::Data;
+use crate::columns::column::Data;
 
 /// Read cursor over one column of a [`RowStore`]; caches the last segment, so that ascending access does not
 /// search for it again.

@@ -2,16 +2,16 @@
 
 use tidemill_types::FieldType;
 
-use super::{RetainedRows, RowId, RowStore, Segment};
-use crate::shareable::Shareable;
-use crate::snapshot::{CHUNK_ROWS, Error, Reader, RowLocation, Writer};
+use super::{RetainedRows, RowId, RowStore, StoreSegment};
+use crate::columns::shareable::Shareable;
+use crate::snapshot::{CHUNK_ROWS, Error, Reader, RowLocation, SnapshotWriter};
 
 impl RowStore {
     /// Lets the next [`Self::save`] share the rows, if there are at least `rows_min`. Objects are changed in place by any of their holders, so a
     /// store with objects does not share.
     pub(crate) fn share(&mut self, rows_min: usize) {
         if self.rows() >= rows_min as u64 && !self.types.contains(&FieldType::Object) {
-            self.segments.iter_mut().for_each(Segment::share);
+            self.segments.iter_mut().for_each(StoreSegment::share);
             self.retained_rows.share();
         }
     }
@@ -25,7 +25,7 @@ impl RowStore {
         &self,
         needed: RetainedRows,
         sparse: impl FnOnce() -> Vec<RowId>,
-        out: &mut Writer<'_>,
+        out: &mut SnapshotWriter<'_>,
     ) -> Result<(), Error> {
         let (mut picked, mut from) = (Vec::new(), self.next);
         match needed {
@@ -45,7 +45,12 @@ impl RowStore {
     }
 
     /// Writes the rows `picked` and those from `from` on.
-    fn write(&self, mut picked: Vec<RowId>, mut from: RowId, out: &mut Writer<'_>) -> Result<(), Error> {
+    fn write(
+        &self,
+        mut picked: Vec<RowId>,
+        mut from: RowId,
+        out: &mut SnapshotWriter<'_>,
+    ) -> Result<(), Error> {
         picked.sort_unstable();
         out.number(self.next)?;
         out.number(from)?;
@@ -65,7 +70,7 @@ impl RowStore {
     fn save_rows(
         &self,
         rows: impl Iterator<Item = RowId> + Clone,
-        out: &mut Writer<'_>,
+        out: &mut SnapshotWriter<'_>,
     ) -> Result<(), Error> {
         for seq in rows.clone() {
             out.bytes(&self.time(seq).to_le_bytes())?;
@@ -89,14 +94,14 @@ impl RowStore {
             if !ascending || !behind || *last >= next || numbers.len() > CHUNK_ROWS {
                 return Err(from.damaged("the row numbers are not ascending"));
             }
-            let segment = Segment::read(&store.types, numbers.len(), from)?;
+            let segment = StoreSegment::read(&store.types, numbers.len(), from)?;
             (0..numbers.len()).for_each(|row| store.retained_rows.push_from(&segment, row));
             store.retained.extend(numbers);
         }
         let mut left = next - base;
         while left > 0 {
             let rows = left.min(CHUNK_ROWS as u64);
-            store.segments.push_back(Segment::read(&store.types, rows as usize, from)?);
+            store.segments.push_back(StoreSegment::read(&store.types, rows as usize, from)?);
             left -= rows;
         }
         *self = store;
@@ -112,7 +117,7 @@ impl RowStore {
     }
 }
 
-impl Segment {
+impl StoreSegment {
     fn read(types: &[FieldType], rows: usize, from: &mut Reader<'_>) -> Result<Self, Error> {
         let mut times = Vec::with_capacity(rows);
         for _ in 0..rows {

@@ -6,7 +6,7 @@ use tidemill_lang::Diagnostic;
 use tidemill_lang::siddhi::ast::{Call, ExprKind, Literal, Query};
 
 use super::calls;
-use crate::compiler::call_name;
+use crate::compile::compiler::call_name;
 use crate::registry::left_open;
 
 /// Returns warnings for calls in a query that name a data source which is not among the known ones.

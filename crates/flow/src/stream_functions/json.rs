@@ -6,13 +6,13 @@ use std::sync::Arc;
 use serde_json::Value as Json;
 use tidemill_types::FieldType;
 
+use crate::columns::value::Value;
 use crate::eval_error::EvalError;
 use crate::expr::ArgumentType;
 use crate::functions::compile_cache::CompileCache;
 use crate::functions::json_path::CompiledPath;
 use crate::functions::json_text::{from_json, json_of};
 use crate::registry::{BoundStreamFunction, StreamFunction};
-use crate::value::Value;
 
 pub(super) fn build(name: &'static str, args: &[ArgumentType]) -> Result<BoundStreamFunction, String> {
     let fits = match args {

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use tidemill_types::{FieldType, did_you_mean};
 
-use crate::column::Column;
+use crate::columns::column::Column;
+use crate::columns::value::Value;
 use crate::eval_error::EvalError;
 use crate::expr::ArgumentType;
 use crate::registry::{BoundStreamFunction, EventRef, StreamFunction};
-use crate::value::Value;
 
 const FORM: &str = "log([priority,] [message] [, with.event])";
 

@@ -6,10 +6,10 @@ use std::sync::{Arc, LazyLock, OnceLock};
 use regex::Regex;
 use tidemill_types::FieldType;
 
+use crate::columns::value::Value;
 use crate::eval_error::EvalError;
 use crate::pmml::{Answer, Document, Input, Kind};
 use crate::registry::{BoundStreamFunction, CallSite, EventRef, Registry, StreamFunction};
-use crate::value::Value;
 
 const NAME: &str = "pmml:predict";
 const FORM: &str = "pmml:predict('model.pmml' [, attribute, …])";

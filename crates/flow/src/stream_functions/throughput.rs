@@ -8,11 +8,11 @@ use tidemill_lang::siddhi::ast::{Call, Query};
 use tidemill_types::FieldType;
 
 use super::calls;
-use crate::compiler::call_name;
+use crate::columns::value::Value;
+use crate::compile::compiler::call_name;
 use crate::eval_error::EvalError;
 use crate::expr::ArgumentType;
 use crate::registry::{BoundStreamFunction, StreamFunction};
-use crate::value::Value;
 
 /// Name in queries.
 pub(super) const NAME: &str = "throughput:throughput";

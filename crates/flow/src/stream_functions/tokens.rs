@@ -7,13 +7,13 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tidemill_types::FieldType;
 
+use crate::columns::value::{Key, OpaqueValue, Value};
 use crate::eval_error::EvalError;
 use crate::expr::ArgumentType;
 use crate::functions::compile_cache::CompileCache;
-use crate::functions::java_regex::{JavaRegex, MatchMode, patterns};
+use crate::functions::java::java_regex::{JavaRegex, MatchMode, patterns};
 use crate::functions::object;
 use crate::registry::{BoundStreamFunction, StreamFunction};
-use crate::value::{Key, Object, Value};
 
 pub(super) fn text(args: &[ArgumentType]) -> Result<BoundStreamFunction, String> {
     let types: Vec<FieldType> = args.iter().map(|a| a.ty).collect();
@@ -120,6 +120,6 @@ fn value_or_list(values: impl Iterator<Item = Option<Value>>) -> Value {
     let mut values: Vec<Value> = values.map(Option::unwrap_or_default).collect();
     match values.len() {
         1 => values.remove(0),
-        _ => Value::Object(Object::List(Arc::new(Mutex::new(values)))),
+        _ => Value::Object(OpaqueValue::List(Arc::new(Mutex::new(values)))),
     }
 }

@@ -7,14 +7,14 @@ use tidemill_types::FieldType;
 use super::key::{CellRef, KeyProbe};
 use super::rows::RowIndex;
 use super::{EVENT, MemoryTable, ROW, TableAction, cast};
-use crate::batch::Batch;
 use crate::catalog;
-use crate::column::Column;
+use crate::columns::batch::Batch;
+use crate::columns::column::Column;
+use crate::columns::row::Row;
+use crate::columns::value::Value;
+use crate::columns::value_ref::ValueRef;
 use crate::eval_error::EvalError;
 use crate::expr::{Expr, Frame, NoContext, Node, TableSearch};
-use crate::row::Row;
-use crate::value::Value;
-use crate::value_ref::ValueRef;
 
 /// Assigned columns of a row with their new values.
 type Assignments = SmallVec<[(usize, Value); 4]>;
@@ -38,7 +38,7 @@ impl KeyedUpdate {
     /// Returns the keyed form of an update that searches by a key column of the event and assigns columns of the event
     /// unchanged; `None` if the update needs the general path. `types` are those of the event's columns.
     pub(crate) fn of(
-        table: &catalog::Table,
+        table: &catalog::CatalogTable,
         on: &TableSearch,
         set: &[(usize, Expr)],
         insert: bool,

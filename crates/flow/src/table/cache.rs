@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::catalog::{CacheConfig, CachePolicy};
-use crate::column::Column;
+use crate::columns::column::Column;
 
 /// Results of searches by their conditions and parameters.
 #[derive(Debug)]
@@ -93,7 +93,7 @@ mod tests {
     use tidemill_types::FieldType;
 
     use super::*;
-    use crate::value::Value;
+    use crate::columns::value::Value;
 
     fn columns(n: i64) -> Arc<Vec<Column>> {
         let mut column = Column::new(FieldType::Long);

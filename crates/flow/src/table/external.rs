@@ -14,16 +14,16 @@ use super::apply::reads_assigned_columns;
 use super::cache::RowCache;
 use super::{ROW, TableAction};
 use crate::arrow;
-use crate::batch::Batch;
 use crate::catalog::{self, Attributes};
-use crate::column::Column;
+use crate::columns::batch::Batch;
+use crate::columns::column::Column;
+use crate::columns::value::Value;
 use crate::eval_error::EvalError;
 use crate::expr::{self, Expr, Frame, NoContext, PushedSearch, TableSearch};
-use crate::value::Value;
 
 /// Table whose rows are in another system. Without an open store every use fails.
 pub struct ExternalTable {
-    plan: catalog::Table,
+    plan: catalog::CatalogTable,
     /// Searches read through a shared reference.
     access: Mutex<StoreAccess>,
     /// The record that is being processed, and the number of writes that it made.
@@ -37,13 +37,13 @@ struct StoreAccess {
 }
 
 impl ExternalTable {
-    pub(super) fn new(plan: catalog::Table) -> Self {
+    pub(super) fn new(plan: catalog::CatalogTable) -> Self {
         let cache = plan.store.as_ref().and_then(|location| location.cache).map(RowCache::new);
         Self { plan, access: Mutex::new(StoreAccess { store: None, cache }), record: None }
     }
 
     /// Returns the definition of the table.
-    pub fn plan(&self) -> &catalog::Table {
+    pub fn plan(&self) -> &catalog::CatalogTable {
         &self.plan
     }
 

@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use tidemill_types::FieldType;
 
+use crate::columns::value::Value;
 use crate::eval_error::EvalError;
 use crate::expr::{Expr, Function, FunctionContext, Node};
-use crate::value::Value;
 
 /// Returns the double with the shortest decimal form of a float.
 pub(super) fn written_as_double(n: f32) -> f64 {

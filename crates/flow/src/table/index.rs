@@ -9,7 +9,7 @@ use tidemill_types::FieldType;
 
 use super::key::CellRef;
 use super::rows::{RowIndex, TableRows};
-use crate::column::Data;
+use crate::columns::column::Data;
 
 /// Rows ordered by the value of one column, strings by their hash. Rows with a null are not indexed.
 pub(super) struct SecondaryIndex {

@@ -1,7 +1,7 @@
 //! Orders and options of a store's indexes: `@IndexBy('volume 1 {unique:true}')`, `@Index('volume:1', '{unique:true}')`.
 
 use tidemill_connect::StoreIndex;
-use tidemill_lang::siddhi::ast::{Annotation, Element};
+use tidemill_lang::siddhi::ast::{Annotation, AnnotationEntry};
 use tidemill_lang::{Diagnostic, Span};
 use tidemill_types::did_you_mean;
 
@@ -12,7 +12,7 @@ const KNOWN: [&str; 5] = ["background", "unique", "sparse", "expireAfterSeconds"
 
 /// A column of an index as it is written.
 struct Part<'a> {
-    element: &'a Element,
+    element: &'a AnnotationEntry,
     column: &'a str,
     order: Option<&'a str>,
     options: Option<&'a str>,
@@ -28,7 +28,7 @@ pub(super) fn parse(annotation: &Annotation, of: &Attributes) -> Option<Result<V
     is_special.then(|| indexes(&parts, annotation.span, of))
 }
 
-fn part(element: &Element) -> Part<'_> {
+fn part(element: &AnnotationEntry) -> Part<'_> {
     let text = element.value.value.trim();
     let (head, options) = match text.find('{') {
         Some(at) => (text[..at].trim(), Some(&text[at..])),

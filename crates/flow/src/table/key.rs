@@ -10,10 +10,10 @@ use hashbrown::{DefaultHashBuilder, HashTable};
 use super::index::{self, is_number};
 use super::rows::{RowIndex, TableRows};
 use crate::catalog;
-use crate::column::{Column, Data};
-use crate::string_column::{hash_of, tiny_key_of};
-use crate::u64_map::U64IndexMap;
-use crate::value_ref::ValueRef;
+use crate::columns::column::{Column, Data};
+use crate::columns::string_column::{hash_of, tiny_key_of};
+use crate::columns::u64_map::U64IndexMap;
+use crate::columns::value_ref::ValueRef;
 
 /// Reference to a value in place: column and row.
 pub(super) type CellRef<'a> = (&'a Column, usize);
@@ -66,7 +66,7 @@ const TEXT_SEPARATOR: &str = ":-:";
 
 impl PrimaryKey {
     /// Creates the key of a table; `None` if the table has none.
-    pub(super) fn new(plan: &catalog::Table) -> Option<Self> {
+    pub(super) fn new(plan: &catalog::CatalogTable) -> Option<Self> {
         let columns = plan.primary_key.clone();
         let order = match columns.as_slice() {
             [] => return None,

@@ -29,7 +29,7 @@ pub(crate) enum StoredElement {
 /// Errors: an unknown type, wrong options.
 pub(crate) fn compile(
     annotation: &Annotation,
-    table: &catalog::Table,
+    table: &catalog::CatalogTable,
     of: StoredElement,
     registry: &Registry,
 ) -> Result<Option<TableLocation>, Diagnostic> {
@@ -94,7 +94,7 @@ pub(super) fn is_own(annotation: &Annotation, registry: &Registry) -> bool {
 ///
 /// Errors: those of [`tidemill_connect::Catalog::create_store`].
 pub fn create(
-    table: &catalog::Table,
+    table: &catalog::CatalogTable,
     writer: &str,
     catalog: &tidemill_connect::Catalog,
     monitor: &Arc<StoreMonitor>,
@@ -104,7 +104,7 @@ pub fn create(
 }
 
 /// Returns what the store of a table knows about it.
-pub fn context(table: &catalog::Table, writer: &str, monitor: Arc<StoreMonitor>) -> StoreContext {
+pub fn context(table: &catalog::CatalogTable, writer: &str, monitor: Arc<StoreMonitor>) -> StoreContext {
     let fields = table.attributes.iter().map(|(name, ty)| Field::new(name.clone(), *ty)).collect();
     let schema = StreamSchema { name: table.name.clone(), fields, key: None, id: vec![], time: None };
     StoreContext {

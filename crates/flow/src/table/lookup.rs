@@ -10,10 +10,10 @@ use super::float_text;
 use super::index;
 use super::key::{CellRef, PrimaryKey};
 use super::rows::RowIndex;
-use crate::column::Column;
+use crate::columns::column::Column;
+use crate::columns::value::Value;
 use crate::eval_error::EvalError;
 use crate::expr::{AccessPath, ColumnBounds, Expr, Frame, Node, RowRef, TableSearch};
-use crate::value::Value;
 
 /// An index is used only if at most one row in this many is a candidate.
 const SCAN_RATIO: usize = 4;

@@ -20,14 +20,14 @@ mod snapshot;
 
 use tidemill_types::FieldType;
 
-use crate::batch::{Batch, EventKind};
 use crate::catalog;
-use crate::column::Column;
+use crate::columns::batch::{Batch, EventKind};
+use crate::columns::column::Column;
+use crate::columns::value::Value;
 use crate::eval_error::EvalError;
 use crate::expr::{Expr, Frame, NoContext, TableSearch};
 use crate::limits::Limits;
-use crate::snapshot::{self as snapshot_format, Reader, Writer};
-use crate::value::Value;
+use crate::snapshot::{self as snapshot_format, Reader, SnapshotWriter};
 use index::SecondaryIndex;
 use key::{CellRef, PrimaryKey};
 use rows::{RowIndex, TableRows};
@@ -72,7 +72,7 @@ pub enum Table {
 
 impl Table {
     /// Creates an empty table, or one whose store is not open.
-    pub fn new(plan: catalog::Table) -> Self {
+    pub fn new(plan: catalog::CatalogTable) -> Self {
         match plan.store {
             None => Self::Memory(Box::new(MemoryTable::new(plan))),
             Some(_) => Self::External(Box::new(ExternalTable::new(plan))),
@@ -88,7 +88,7 @@ impl Table {
     }
 
     /// Returns the definition of the table.
-    pub fn plan(&self) -> &catalog::Table {
+    pub fn plan(&self) -> &catalog::CatalogTable {
         match self {
             Self::Memory(table) => table.plan(),
             Self::External(table) => table.plan(),
@@ -173,7 +173,7 @@ impl Table {
     }
 
     /// Writes the rows in insertion order; nothing for rows in another system.
-    pub(crate) fn save(&self, out: &mut Writer<'_>) -> Result<(), snapshot_format::Error> {
+    pub(crate) fn save(&self, out: &mut SnapshotWriter<'_>) -> Result<(), snapshot_format::Error> {
         match self {
             Self::Memory(table) => table.save(out),
             Self::External(_) => Ok(()),
@@ -191,7 +191,7 @@ impl Table {
 
 /// Rows, key and indexes of a table in memory.
 pub struct MemoryTable {
-    plan: catalog::Table,
+    plan: catalog::CatalogTable,
     rows: TableRows,
     key: Option<PrimaryKey>,
     indexes: Vec<SecondaryIndex>,
@@ -200,7 +200,7 @@ pub struct MemoryTable {
 
 impl MemoryTable {
     /// Creates an empty table.
-    pub fn new(plan: catalog::Table) -> Self {
+    pub fn new(plan: catalog::CatalogTable) -> Self {
         let key = PrimaryKey::new(&plan);
         let indexes = plan.indexes.iter().map(|column| SecondaryIndex::new(*column)).collect();
         let types: Vec<FieldType> = plan.attributes.iter().map(|(_, ty)| *ty).collect();
@@ -239,7 +239,7 @@ impl MemoryTable {
     }
 
     /// Returns the definition of the table.
-    pub fn plan(&self) -> &catalog::Table {
+    pub fn plan(&self) -> &catalog::CatalogTable {
         &self.plan
     }
 

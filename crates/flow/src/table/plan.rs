@@ -8,7 +8,7 @@ use super::index_options;
 use super::location::{self, StoredElement};
 use super::{EVENT, ROW, TableAction, index};
 use crate::catalog::{self, Attributes, list_attributes};
-use crate::compiler::{ColumnRef, Compiler, Scope};
+use crate::compile::compiler::{ColumnRef, Compiler, Scope};
 use crate::expr::{Expr, PushedSearch, TableSearch};
 use crate::registry::{Connectors, Registry};
 
@@ -16,7 +16,7 @@ use crate::registry::{Connectors, Registry};
 pub(crate) fn compile_definition(
     d: &TableDefinition,
     registry: &Registry,
-) -> Result<catalog::Table, Diagnostic> {
+) -> Result<catalog::CatalogTable, Diagnostic> {
     let attributes = catalog::attributes(&d.attributes)?;
     let (mut primary_key, mut indexes, mut special_indexes) = (vec![], vec![], vec![]);
     let mut keys = 0;
@@ -64,7 +64,7 @@ pub(crate) fn compile_definition(
     }
     let name = catalog::full_name(&d.id);
     let span = d.id.span;
-    let mut table = catalog::Table {
+    let mut table = catalog::CatalogTable {
         name,
         attributes,
         primary_key,
@@ -124,7 +124,7 @@ fn columns(annotation: &Annotation, of: &Attributes, to: &mut Vec<usize>) -> Res
 pub(crate) fn compile_action(
     output: &ast::Output,
     written: &Attributes,
-    tables: &[catalog::Table],
+    tables: &[catalog::CatalogTable],
     registry: &Registry,
 ) -> Result<Option<(usize, TableAction)>, Diagnostic> {
     let find = |name: &ast::Ident| {
@@ -175,7 +175,7 @@ pub(crate) fn compile_action(
 /// Checks that the store of a table can evaluate an action.
 fn check_pushed(
     action: &TableAction,
-    table: &catalog::Table,
+    table: &catalog::CatalogTable,
     output: &ast::Output,
 ) -> Result<(), Diagnostic> {
     if table.store.is_none() {
@@ -206,7 +206,11 @@ fn compile_condition(
 }
 
 /// Checks that inserted events have the columns of the table.
-fn check_row_columns(at: Span, written: &Attributes, table: &catalog::Table) -> Result<(), Diagnostic> {
+fn check_row_columns(
+    at: Span,
+    written: &Attributes,
+    table: &catalog::CatalogTable,
+) -> Result<(), Diagnostic> {
     if table.attributes == *written {
         return Ok(());
     }
@@ -221,7 +225,7 @@ fn check_row_columns(at: Span, written: &Attributes, table: &catalog::Table) -> 
 fn check_named_column(
     at: &ast::Ident,
     written: &Attributes,
-    table: &catalog::Table,
+    table: &catalog::CatalogTable,
 ) -> Result<(), Diagnostic> {
     for (name, ty) in written {
         let column = table.attributes.iter().find(|(known, _)| known == name);
@@ -294,7 +298,7 @@ fn assignments(
 /// Scope of `on` and `set`: plain names are output columns of the query, `Table.column` are columns of the
 /// table.
 struct TargetScope<'a> {
-    table: &'a catalog::Table,
+    table: &'a catalog::CatalogTable,
     written: &'a Attributes,
 }
 

@@ -2,8 +2,8 @@
 
 use tidemill_types::FieldType;
 
-use crate::column::{Column, Data};
-use crate::u64_map::prefetch;
+use crate::columns::column::{Column, Data};
+use crate::columns::u64_map::prefetch;
 
 /// Index of a row: ascending in insertion order, and stable until [`TableRows::compact`].
 pub(super) type RowIndex = u32;

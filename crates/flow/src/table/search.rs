@@ -5,11 +5,11 @@ use tidemill_types::FieldType;
 use super::float_text;
 use super::index::is_number;
 use crate::catalog;
-use crate::equality::CompareType;
+use crate::columns::equality::CompareType;
 use crate::expr::{AccessPath, ColumnBounds, Comparison, Expr, Node, TableSearch};
 
 /// Conjunct of a condition: `T.column op value`, where `value` does not depend on the row.
-struct Predicate<'e> {
+struct IndexPredicate<'e> {
     column: usize,
     op: Comparison,
     value: &'e Expr,
@@ -18,7 +18,7 @@ struct Predicate<'e> {
 impl TableSearch {
     /// Compiles a search. `condition` reads the table's row from slot `slot`; without a condition all rows
     /// match.
-    pub fn new(mut condition: Option<Expr>, slot: usize, table: &catalog::Table) -> Self {
+    pub fn new(mut condition: Option<Expr>, slot: usize, table: &catalog::CatalogTable) -> Self {
         let access = condition.as_ref().map_or(AccessPath::Scan, |c| AccessPath::of(c, slot, table));
         if let (AccessPath::Key { .. }, [_, _, ..], Some(condition)) =
             (&access, table.primary_key.as_slice(), &mut condition)
@@ -38,7 +38,7 @@ impl TableSearch {
 }
 
 impl AccessPath {
-    fn of(condition: &Expr, slot: usize, table: &catalog::Table) -> Self {
+    fn of(condition: &Expr, slot: usize, table: &catalog::CatalogTable) -> Self {
         let mut terms = Vec::new();
         let others = collect_predicates(condition, slot, &mut terms);
         terms.retain(|term| is_indexable(term, table.attributes[term.column].1));
@@ -87,7 +87,7 @@ impl AccessPath {
 }
 
 impl ColumnBounds {
-    fn of(column: usize, terms: &[Predicate<'_>]) -> Option<Self> {
+    fn of(column: usize, terms: &[IndexPredicate<'_>]) -> Option<Self> {
         let (mut low, mut high) = (None, None);
         for term in terms.iter().filter(|t| t.column == column) {
             match term.op {
@@ -109,7 +109,7 @@ pub(crate) fn equal_to(condition: &Expr, slot: usize, column: usize) -> Option<&
 
 /// Makes the condition compare floats with doubles in multi-column keys by their decimal forms, as the key
 /// lookup does.
-fn compare_as_written(condition: &mut Expr, slot: usize, table: &catalog::Table) {
+fn compare_as_written(condition: &mut Expr, slot: usize, table: &catalog::CatalogTable) {
     match &mut condition.node {
         Node::And(a, b) => {
             compare_as_written(a, slot, table);
@@ -132,7 +132,7 @@ fn compare_as_written(condition: &mut Expr, slot: usize, table: &catalog::Table)
 }
 
 /// Collects the usable conjuncts of a condition; returns the number of the other ones.
-fn collect_predicates<'e>(condition: &'e Expr, slot: usize, terms: &mut Vec<Predicate<'e>>) -> usize {
+fn collect_predicates<'e>(condition: &'e Expr, slot: usize, terms: &mut Vec<IndexPredicate<'e>>) -> usize {
     let column = |x: &Expr| match x.node {
         Node::Column { slot: s, column } if s == slot => Some(column),
         _ => None,
@@ -144,11 +144,11 @@ fn collect_predicates<'e>(condition: &'e Expr, slot: usize, terms: &mut Vec<Pred
             if let Some(column) = column(a)
                 && free(b)
             {
-                terms.push(Predicate { column, op: *op, value: b });
+                terms.push(IndexPredicate { column, op: *op, value: b });
             } else if let Some(column) = column(b)
                 && free(a)
             {
-                terms.push(Predicate { column, op: swap_operands(*op), value: a });
+                terms.push(IndexPredicate { column, op: swap_operands(*op), value: a });
             } else {
                 return 1;
             }
@@ -170,7 +170,7 @@ fn swap_operands(op: Comparison) -> Comparison {
 
 /// Returns whether key order can evaluate a predicate. A float and a whole number are ordered with the
 /// precision of floats, which keys do not have.
-fn is_indexable(term: &Predicate<'_>, ty: FieldType) -> bool {
+fn is_indexable(term: &IndexPredicate<'_>, ty: FieldType) -> bool {
     let domain = CompareType::of(ty, term.value.ty);
     if term.op == Comparison::Eq {
         return domain.is_some();

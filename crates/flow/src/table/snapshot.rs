@@ -2,11 +2,11 @@
 
 use super::MemoryTable;
 use super::rows::TableRows;
-use crate::snapshot::{CHUNK_ROWS, Error, Reader, RowLocation, Writer};
+use crate::snapshot::{CHUNK_ROWS, Error, Reader, RowLocation, SnapshotWriter};
 
 impl TableRows {
     /// Writes the rows in insertion order.
-    fn write(&self, out: &mut Writer<'_>) -> Result<(), Error> {
+    fn write(&self, out: &mut SnapshotWriter<'_>) -> Result<(), Error> {
         out.number(self.len() as u64)?;
         let mut rows: Vec<RowLocation<'_>> = Vec::with_capacity(CHUNK_ROWS.min(self.len()));
         for place in self.indexes() {
@@ -27,7 +27,7 @@ impl MemoryTable {
     }
 
     /// Writes the rows in insertion order.
-    pub(crate) fn save(&self, out: &mut Writer<'_>) -> Result<(), Error> {
+    pub(crate) fn save(&self, out: &mut SnapshotWriter<'_>) -> Result<(), Error> {
         if out.is_freezing() && self.rows.is_shared() {
             let rows = self.rows.clone();
             return out.defer(move |out| rows.write(out));

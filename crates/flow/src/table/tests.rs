@@ -1,12 +1,12 @@
 use super::*;
-use crate::batch::EventKind;
+use crate::columns::batch::EventKind;
 use crate::expr::{Comparison, Node};
 use tidemill_lang::{FileId, Span};
 
 fn table(primary_key: Vec<usize>, indexes: Vec<usize>) -> MemoryTable {
     let attributes = vec![("k".to_owned(), FieldType::Long), ("v".to_owned(), FieldType::Double)];
     let span = Span::new(FileId(0), 0, 0);
-    MemoryTable::new(catalog::Table {
+    MemoryTable::new(catalog::CatalogTable {
         name: "T".into(),
         attributes,
         primary_key,
@@ -98,7 +98,7 @@ fn places_are_given_back() {
 fn texts_are_replaced_where_they_lie() {
     let attributes = vec![("k".to_owned(), FieldType::Long), ("t".to_owned(), FieldType::String)];
     let span = Span::new(FileId(0), 0, 0);
-    let plan = catalog::Table {
+    let plan = catalog::CatalogTable {
         name: "T".into(),
         attributes,
         primary_key: vec![0],

@@ -14,16 +14,16 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 pub use crate::store::RetainedRows;
-pub use row_changes::{RowChange, RowChanges, Savepoint};
+pub use row_changes::{ChangeMark, RowChange, RowChanges};
 pub use row_queue::RowQueue;
 pub(crate) use status::more;
 pub use status::{StatusContext, WindowStatus};
 
+use crate::columns::value::Value;
 use crate::eval_error::EvalError;
 use crate::expr::{Expr, Frame, NoContext};
-use crate::snapshot::{Error, Reader, Writer};
+use crate::snapshot::{Error, Reader, SnapshotWriter};
 use crate::store::{RowId, RowStore, SEGMENT_ROWS};
-use crate::value::Value;
 
 /// Due times that a window scheduled, first in, first out. Not sorted: a due time queued after a later one
 /// waits for it.
@@ -97,7 +97,7 @@ impl TimerQueue {
     }
 
     /// Saves the queue to a checkpoint.
-    pub(crate) fn save(&self, out: &mut Writer<'_>) -> Result<(), Error> {
+    pub(crate) fn save(&self, out: &mut SnapshotWriter<'_>) -> Result<(), Error> {
         if out.is_freezing() && self.older.is_some() {
             let timers = self.clone();
             return out.defer(move |out| timers.write(out));
@@ -105,7 +105,7 @@ impl TimerQueue {
         self.write(out)
     }
 
-    fn write(&self, out: &mut Writer<'_>) -> Result<(), Error> {
+    fn write(&self, out: &mut SnapshotWriter<'_>) -> Result<(), Error> {
         let len = self.older.as_ref().map_or(0, |older| older.len()) + self.due.len();
         out.numbers_of(len, self.iter().map(i64::cast_unsigned))
     }
@@ -298,7 +298,7 @@ pub trait Window: Send {
     }
 
     /// Saves the state to a checkpoint.
-    fn save(&self, out: &mut Writer<'_>) -> Result<(), Error>;
+    fn save(&self, out: &mut SnapshotWriter<'_>) -> Result<(), Error>;
 
     /// Restores a saved state. The rows are in the store again with their former ids. Errors: the state does
     /// not belong to this window.

@@ -1,7 +1,7 @@
 //! Output of windows: changes of rows, in chunks.
 
 use super::row_queue::RowQueue;
-use crate::batch::EventKind;
+use crate::columns::batch::EventKind;
 use crate::store::{RowId, RowStore};
 
 /// Change of a row by a window.
@@ -26,7 +26,7 @@ pub struct RowChanges {
 
 /// Position in [`RowChanges`] that [`RowChanges::rewind`] returns to.
 #[derive(Debug, Clone, Copy)]
-pub struct Savepoint {
+pub struct ChangeMark {
     items: usize,
     ends: usize,
 }
@@ -70,12 +70,12 @@ impl RowChanges {
     }
 
     /// Returns the current position, for [`Self::rewind`].
-    pub fn mark(&self) -> Savepoint {
-        Savepoint { items: self.items.len(), ends: self.ends.len() }
+    pub fn mark(&self) -> ChangeMark {
+        ChangeMark { items: self.items.len(), ends: self.ends.len() }
     }
 
     /// Removes the changes since `mark`.
-    pub fn rewind(&mut self, mark: Savepoint) {
+    pub fn rewind(&mut self, mark: ChangeMark) {
         self.items.truncate(mark.items);
         self.ends.truncate(mark.ends);
     }

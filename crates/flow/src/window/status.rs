@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::columns::value::format_time;
 use crate::store::{RowId, RowStore};
-use crate::value::format_time;
 
 /// Access to rows and column names for building a [`WindowStatus`].
 pub struct StatusContext<'a> {

@@ -6,11 +6,11 @@ use std::ops::Range;
 use smallvec::SmallVec;
 
 use super::WindowOperator;
-use crate::batch::Batch;
-use crate::column::Column;
+use crate::columns::batch::Batch;
+use crate::columns::column::Column;
+use crate::columns::row::Row;
 use crate::eval_error::EvalError;
 use crate::expr::{Expr, Frame, RowRef};
-use crate::row::Row;
 use crate::store::{RowId, RowStore};
 use crate::window::{self, RetainedRows, RowChanges, RowQueue, Window, WindowContext};
 

@@ -1,8 +1,8 @@
 //! Status report of a window.
 
 use super::WindowOperator;
+use crate::columns::value::format_time;
 use crate::explain::{InputText, WindowReport};
-use crate::value::format_time;
 use crate::window::StatusContext;
 
 impl WindowOperator {

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::build::arity;
 use crate::eval_error::EvalError;
 use crate::registry::{Parameter, WindowInput};
-use crate::snapshot::{Error, Reader, Writer};
+use crate::snapshot::{Error, Reader, SnapshotWriter};
 use crate::store::{RowId, RowStore};
 use crate::window::{
     RetainedRows, RowQueue, StatusContext, Window, WindowConstructor, WindowContext, WindowStatus,
@@ -93,7 +93,7 @@ impl Window for BatchWindow {
         )
     }
 
-    fn save(&self, out: &mut Writer<'_>) -> Result<(), Error> {
+    fn save(&self, out: &mut SnapshotWriter<'_>) -> Result<(), Error> {
         out.state(&self.state)
     }
 

@@ -10,13 +10,13 @@ use tidemill_lang::siddhi::{ast, parse_expression};
 use tidemill_lang::{Diagnostic, FileId, SourceFile, Span};
 use tidemill_types::FieldType;
 
-use crate::column::Column;
-use crate::compiler::{ColumnRef, Compiler, Scope};
+use crate::columns::column::Column;
+use crate::columns::value::Value;
+use crate::compile::compiler::{ColumnRef, Compiler, Scope};
 use crate::eval_error::EvalError;
 use crate::expr::{Expr, Frame, NoContext};
 use crate::registry::{AggregateCall, Aggregator, Attribute, Registry, WindowInput};
 use crate::store::{RowId, RowStore};
-use crate::value::Value;
 
 /// Row slots of a condition's frame: the event, the first and the last buffered event.
 const EVENT: usize = 0;

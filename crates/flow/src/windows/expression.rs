@@ -9,7 +9,7 @@ use super::condition::{ConditionInput, Evaluator, TimedRow};
 use super::dynamic_condition::{self, ConditionSource, SavedEvaluator};
 use crate::eval_error::EvalError;
 use crate::registry::{Parameter, WindowInput};
-use crate::snapshot::{Error, Reader, Writer};
+use crate::snapshot::{Error, Reader, SnapshotWriter};
 use crate::store::{RowId, RowStore};
 use crate::window::{
     RetainedRows, RowQueue, StatusContext, Window, WindowConstructor, WindowContext, WindowStatus,
@@ -19,7 +19,7 @@ pub(super) fn build(parameters: &[Parameter], source: &WindowInput<'_>) -> Resul
     arity(parameters, 1..=1, "expression('condition')")?;
     let origin = ConditionSource::of(&parameters[0], source)?;
     Ok(Arc::new(move || {
-        Box::new(Expression {
+        Box::new(ExpressionWindow {
             evaluator: origin.evaluator(),
             origin: origin.clone(),
             held: RowQueue::default(),
@@ -31,13 +31,13 @@ pub(super) fn build(parameters: &[Parameter], source: &WindowInput<'_>) -> Resul
 /// row itself.
 ///
 /// Unqualified attributes are those of the arriving row, and after an eviction those of the row evicted last.
-struct Expression {
+struct ExpressionWindow {
     origin: ConditionSource,
     evaluator: Option<Evaluator>,
     held: RowQueue,
 }
 
-impl Expression {
+impl ExpressionWindow {
     fn process_row(&mut self, seq: RowId, context: &mut WindowContext<'_>) -> Result<(), EvalError> {
         let Some(evaluator) = &mut self.evaluator else { return Ok(()) };
         let (now, rows) = (context.now, &*context.rows);
@@ -69,7 +69,7 @@ impl Expression {
     }
 }
 
-impl Window for Expression {
+impl Window for ExpressionWindow {
     fn process(&mut self, rows: Range<RowId>, context: &mut WindowContext<'_>) -> Result<(), EvalError> {
         for seq in rows {
             if let Some(evaluator) = self.origin.changed(seq, self.evaluator.as_ref(), context.rows)? {
@@ -107,7 +107,7 @@ impl Window for Expression {
         WindowStatus::new(self.held.len(), between, waits_for)
     }
 
-    fn save(&self, out: &mut Writer<'_>) -> Result<(), Error> {
+    fn save(&self, out: &mut SnapshotWriter<'_>) -> Result<(), Error> {
         out.state(&(dynamic_condition::save(self.evaluator.as_ref()), &self.held))
     }
 

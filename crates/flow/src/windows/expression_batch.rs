@@ -13,7 +13,7 @@ use super::dynamic_condition::{self, ConditionSource, SavedEvaluator};
 use crate::eval_error::EvalError;
 use crate::expr::Expr;
 use crate::registry::{Parameter, WindowInput};
-use crate::snapshot::{Error, Reader, Writer};
+use crate::snapshot::{Error, Reader, SnapshotWriter};
 use crate::store::{RowId, RowStore};
 use crate::window::{
     RetainedRows, RowQueue, StatusContext, Window, WindowConstructor, WindowContext, WindowStatus,
@@ -191,7 +191,7 @@ impl Window for ExpressionBatch {
         WindowStatus::new(self.current.len(), between, waits_for)
     }
 
-    fn save(&self, out: &mut Writer<'_>) -> Result<(), Error> {
+    fn save(&self, out: &mut SnapshotWriter<'_>) -> Result<(), Error> {
         out.state(&(dynamic_condition::save(self.evaluator.as_ref()), &self.current, &self.before))
     }
 

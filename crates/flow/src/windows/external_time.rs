@@ -7,11 +7,11 @@ use serde::{Deserialize, Serialize};
 use tidemill_types::FieldType;
 
 use super::build::arity;
+use crate::columns::value::format_time;
 use crate::eval_error::EvalError;
 use crate::registry::{Parameter, WindowInput};
-use crate::snapshot::{Error, Reader, Writer};
+use crate::snapshot::{Error, Reader, SnapshotWriter};
 use crate::store::{RowId, RowStore};
-use crate::value::format_time;
 use crate::window::{
     EvictionCounts, RetainedRows, RowQueue, StatusContext, Window, WindowConstructor, WindowContext,
     WindowStatus,
@@ -153,7 +153,7 @@ impl Window for ExternalTime {
         WindowStatus::new(held.len(), between, waits_for)
     }
 
-    fn save(&self, out: &mut Writer<'_>) -> Result<(), Error> {
+    fn save(&self, out: &mut SnapshotWriter<'_>) -> Result<(), Error> {
         out.state(&self.state)
     }
 

@@ -13,12 +13,12 @@ use super::external_time::require_times;
 use super::key::KeyEncoder;
 use super::time_batch::grid_end;
 use super::unique::UniqueBatch;
+use crate::columns::value::format_time;
 use crate::eval_error::EvalError;
 use crate::expr::Node;
 use crate::registry::{Parameter, WindowInput};
-use crate::snapshot::{Error, Reader, Writer};
+use crate::snapshot::{Error, Reader, SnapshotWriter};
 use crate::store::{RowId, RowStore};
-use crate::value::format_time;
 use crate::window::{RetainedRows, StatusContext, Window, WindowConstructor, WindowContext, WindowStatus};
 
 pub(super) fn build(parameters: &[Parameter], _: &WindowInput<'_>) -> Result<WindowConstructor, String> {
@@ -294,7 +294,7 @@ impl Window for ExternalTimeBatch {
         WindowStatus::new(current.len() as u64, between, waits_for).due(due)
     }
 
-    fn save(&self, out: &mut Writer<'_>) -> Result<(), Error> {
+    fn save(&self, out: &mut SnapshotWriter<'_>) -> Result<(), Error> {
         out.state(&self.state)
     }
 

@@ -13,7 +13,7 @@ use super::build::arity;
 use super::key::KeyEncoder;
 use crate::eval_error::EvalError;
 use crate::registry::{Parameter, WindowInput};
-use crate::snapshot::{Error, Reader, Writer};
+use crate::snapshot::{Error, Reader, SnapshotWriter};
 use crate::store::{RowId, RowStore};
 use crate::window::{RetainedRows, StatusContext, Window, WindowConstructor, WindowContext, WindowStatus};
 
@@ -114,7 +114,7 @@ impl Window for Frequent {
         WindowStatus::new(keys, between, waits_for).of(self.n)
     }
 
-    fn save(&self, out: &mut Writer<'_>) -> Result<(), Error> {
+    fn save(&self, out: &mut SnapshotWriter<'_>) -> Result<(), Error> {
         out.state(&self.in_order())
     }
 

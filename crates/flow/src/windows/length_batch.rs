@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::build::arity;
 use crate::eval_error::EvalError;
 use crate::registry::{Parameter, WindowInput};
-use crate::snapshot::{Error, Reader, Writer};
+use crate::snapshot::{Error, Reader, SnapshotWriter};
 use crate::store::{RowId, RowStore};
 use crate::window::{
     CompletedBatch, RetainedRows, RowQueue, StatusContext, Window, WindowConstructor, WindowContext,
@@ -146,7 +146,7 @@ impl Window for LengthBatch {
         WindowStatus::filling(state.current.len(), self.n, "events", between)
     }
 
-    fn save(&self, out: &mut Writer<'_>) -> Result<(), Error> {
+    fn save(&self, out: &mut SnapshotWriter<'_>) -> Result<(), Error> {
         out.state(&self.state)
     }
 

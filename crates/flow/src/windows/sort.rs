@@ -10,11 +10,11 @@ use smallvec::SmallVec;
 use tidemill_types::FieldType;
 
 use super::build::arity;
+use crate::columns::value::{Value, order};
 use crate::eval_error::EvalError;
 use crate::registry::{Parameter, WindowInput};
-use crate::snapshot::{Error, Reader, Writer};
+use crate::snapshot::{Error, Reader, SnapshotWriter};
 use crate::store::{RowId, RowStore};
-use crate::value::{Value, order};
 use crate::window::{
     RetainedRows, StatusContext, Window, WindowConstructor, WindowContext, WindowStatus, more,
 };
@@ -188,7 +188,7 @@ impl Window for SortWindow {
         WindowStatus::new(held, look.time_range(self.sparse_rows().into_iter()), waits_for).of(self.n)
     }
 
-    fn save(&self, out: &mut Writer<'_>) -> Result<(), Error> {
+    fn save(&self, out: &mut SnapshotWriter<'_>) -> Result<(), Error> {
         out.state(&State { rows: self.sparse_rows(), overflowed: self.overflowed })
     }
 

@@ -8,7 +8,7 @@ use super::build::arity;
 use super::time_eviction::TimeEviction;
 use crate::eval_error::EvalError;
 use crate::registry::{Parameter, WindowInput};
-use crate::snapshot::{Error, Reader, Writer};
+use crate::snapshot::{Error, Reader, SnapshotWriter};
 use crate::store::{RowId, RowStore};
 use crate::window::{
     EvictionCounts, RetainedRows, RowQueue, StatusContext, Window, WindowConstructor, WindowContext,
@@ -125,7 +125,7 @@ impl Window for TimeWindow {
         )
     }
 
-    fn save(&self, out: &mut Writer<'_>) -> Result<(), Error> {
+    fn save(&self, out: &mut SnapshotWriter<'_>) -> Result<(), Error> {
         out.state(&(self.rows.state(), self.asked))
     }
 

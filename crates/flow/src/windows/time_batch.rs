@@ -10,7 +10,7 @@ use tidemill_types::FieldType;
 use super::build::arity;
 use crate::eval_error::EvalError;
 use crate::registry::{Parameter, WindowInput};
-use crate::snapshot::{Error, Reader, Writer};
+use crate::snapshot::{Error, Reader, SnapshotWriter};
 use crate::store::{RowId, RowStore};
 use crate::window::{
     RetainedRows, RowQueue, StatusContext, Window, WindowConstructor, WindowContext, WindowStatus,
@@ -180,7 +180,7 @@ impl Window for TimeBatch {
         WindowStatus::spanning(rows.len(), between, state.spans.end())
     }
 
-    fn save(&self, out: &mut Writer<'_>) -> Result<(), Error> {
+    fn save(&self, out: &mut SnapshotWriter<'_>) -> Result<(), Error> {
         out.state(&self.state)
     }
 

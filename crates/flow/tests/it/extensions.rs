@@ -7,7 +7,7 @@ use tidemill_flow::EvalError;
 use tidemill_flow::registry::{Parameter, WindowInput};
 use tidemill_flow::replay::compile;
 use tidemill_flow::runtime::{AppRuntime, OutputHandler, StreamBatch};
-use tidemill_flow::snapshot::{Error, Reader, RestoreMode, Writer};
+use tidemill_flow::snapshot::{Error, Reader, RestoreMode, SnapshotWriter};
 use tidemill_flow::store::{RowId, RowStore};
 use tidemill_flow::window::{RetainedRows, Window, WindowConstructor, WindowContext};
 use tidemill_flow::{Batch, Column, FieldType, Registry, Value};
@@ -51,7 +51,7 @@ impl Window for Run {
         self.held.first().map_or(RetainedRows::Nothing, |oldest| RetainedRows::From(*oldest))
     }
 
-    fn save(&self, out: &mut Writer<'_>) -> Result<(), Error> {
+    fn save(&self, out: &mut SnapshotWriter<'_>) -> Result<(), Error> {
         out.state(&self.held)
     }
 

@@ -1,6 +1,6 @@
 //! Files as sources and sinks: compilation of their annotations.
 
-use tidemill_flow::io::file::{FileMapper, FileSink, FileSource};
+use tidemill_flow::io::file::{FileMapper, InputFile, OutputFile};
 use tidemill_flow::plan::AppPlan;
 use tidemill_flow::{Registry, replay};
 
@@ -13,11 +13,11 @@ fn compile(annotations: &str) -> Result<AppPlan, String> {
     replay::compile("app.siddhi", &app, &Registry::standard(), &|_| None)
 }
 
-fn source(options: &str) -> Result<FileSource, String> {
+fn source(options: &str) -> Result<InputFile, String> {
     compile(&format!("@source(type='file', {options})")).map(|mut plan| plan.file_sources.remove(0))
 }
 
-fn sink(options: &str) -> Result<FileSink, String> {
+fn sink(options: &str) -> Result<OutputFile, String> {
     compile(&format!("@sink(type='file', {options})")).map(|mut plan| plan.file_sinks.remove(0))
 }
 
@@ -27,7 +27,7 @@ fn options_are_read() {
     let avro = |codec: &str| FileMapper::Avro(codec.into());
     let found =
         source("file.uri='file:a/b.avro', event.time='at', tailing='false', @map(type='avro')").unwrap();
-    assert_eq!(found, FileSource { stream: 0, path: path(), mapper: avro("null"), time: Some(2) });
+    assert_eq!(found, InputFile { stream: 0, path: path(), mapper: avro("null"), time: Some(2) });
     let found = source("file.uri='/x', @map(type='csv', header.present='true', delimiter=';')").unwrap();
     assert_eq!((found.path.as_str(), found.time), ("/x", None));
     assert_eq!(found.mapper, FileMapper::Csv { header: true, delimiter: b';' });
@@ -35,7 +35,7 @@ fn options_are_read() {
         source("file.uri='file:///x.json', @map(type='json', fail.on.missing.attribute='false')").unwrap();
     assert_eq!((found.path.as_str(), found.mapper), ("/x.json", FileMapper::Json { complete: false }));
     let found = sink("file.uri='a/b.avro', @map(type='avro', codec='snappy')").unwrap();
-    assert_eq!(found, FileSink { stream: 0, path: path(), mapper: avro("snappy"), append: false });
+    assert_eq!(found, OutputFile { stream: 0, path: path(), mapper: avro("snappy"), append: false });
     assert!(sink("file.uri='x', @map(type='json')").unwrap().append);
     assert!(!sink("file.uri='x', append='false', @map(type='csv', header='true')").unwrap().append);
     assert_eq!(sink("file.uri='x', @map(type='parquet')").unwrap().mapper, FileMapper::Parquet);

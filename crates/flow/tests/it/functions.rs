@@ -25,7 +25,7 @@ use tidemill_flow::compiler::{ColumnRef, Compiler, Scope};
 use tidemill_flow::expr::{Expr, Frame, NoContext};
 use tidemill_flow::registry::{AggregateCall, Aggregator, ArgumentType, FunctionContext};
 use tidemill_flow::value::Key;
-use tidemill_flow::{Object, Registry, Value};
+use tidemill_flow::{OpaqueValue, Registry, Value};
 use tidemill_lang::Diagnostic;
 use tidemill_lang::siddhi::ast::AttributeRef;
 use tidemill_lang::siddhi::parse_expression;
@@ -112,15 +112,15 @@ fn show(value: &Value) -> String {
         Value::Str(text) => format!("{text:?}"),
         Value::Long(n) => format!("{n}L"),
         Value::Float(_) => format!("{value}f"),
-        Value::Object(Object::List(items)) => {
+        Value::Object(OpaqueValue::List(items)) => {
             format!("[{}]", items.lock().iter().map(show).collect::<Vec<_>>().join(", "))
         }
-        Value::Object(Object::Map(entries)) => {
+        Value::Object(OpaqueValue::Map(entries)) => {
             let entries: Vec<_> =
                 entries.lock().iter().map(|(k, v)| format!("{}: {}", show(&k.0), show(v))).collect();
             format!("{{{}}}", entries.join(", "))
         }
-        Value::Object(Object::Set(items)) => {
+        Value::Object(OpaqueValue::Set(items)) => {
             format!("set({})", items.lock().keys().map(|k| show(&k.0)).collect::<Vec<_>>().join(", "))
         }
         other => other.to_string(),
@@ -321,9 +321,9 @@ fn odd_value() -> impl Strategy<Value = Value> {
     plain.prop_recursive(3, 8, 3, |inner| {
         let keys = (inner.clone(), inner.clone());
         prop_oneof![
-            prop::collection::vec(inner, 0..3).prop_map(|items| Value::Object(Object::list(items))),
+            prop::collection::vec(inner, 0..3).prop_map(|items| Value::Object(OpaqueValue::list(items))),
             prop::collection::vec(keys, 0..3).prop_map(|entries| {
-                Value::Object(Object::map(entries.into_iter().map(|(k, v)| (Key(k), v)).collect()))
+                Value::Object(OpaqueValue::map(entries.into_iter().map(|(k, v)| (Key(k), v)).collect()))
             }),
         ]
     })

@@ -7,7 +7,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use tidemill_flow::expr::NoContext;
 use tidemill_flow::pattern::{PatternMatcher, PatternMatches, PatternPlan};
-use tidemill_flow::snapshot::{Reader, Writer};
+use tidemill_flow::snapshot::{Reader, SnapshotWriter};
 use tidemill_flow::{Batch, Column, EventKind, Registry, Value, replay};
 use tidemill_types::FieldType;
 
@@ -134,7 +134,7 @@ fn compiled(query: &str) -> Arc<PatternPlan> {
 
 fn saved(machine: &PatternMatcher) -> Vec<u8> {
     let mut bytes = Vec::new();
-    let mut out = Writer::new(&mut bytes).expect("memory takes it");
+    let mut out = SnapshotWriter::new(&mut bytes).expect("memory takes it");
     out.section("pattern").expect("memory takes it");
     machine.save(&mut out).expect("memory takes it");
     out.finish().expect("memory takes it");

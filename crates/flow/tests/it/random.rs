@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use tidemill_flow::Registry;
-use tidemill_flow::replay::{Input, Output, Replay, compile};
+use tidemill_flow::replay::{Input, OutputItem, Replay, compile};
 
 use app::Generated;
 
@@ -33,7 +33,7 @@ fn outputs(
     inputs: &[Input],
     registry: &Registry,
     interrupted: &mut dyn FnMut() -> bool,
-) -> Result<Vec<Output>, String> {
+) -> Result<Vec<OutputItem>, String> {
     let plan = compile("random", &generated.text, registry, &|_| None)?;
     let all = |_: &str| true;
     let mut replay = Replay::new(plan.clone(), 0, &all, &all);
@@ -52,8 +52,8 @@ fn outputs(
 }
 
 /// Returns the first difference.
-fn difference(one: &[Output], other: &[Output]) -> Option<String> {
-    let texts = |outputs: &[Output]| outputs.iter().map(|o| serde_json::to_string(o).unwrap()).collect();
+fn difference(one: &[OutputItem], other: &[OutputItem]) -> Option<String> {
+    let texts = |outputs: &[OutputItem]| outputs.iter().map(|o| serde_json::to_string(o).unwrap()).collect();
     let (one, other): (Vec<String>, Vec<String>) = (texts(one), texts(other));
     let at = (0..one.len().max(other.len())).find(|i| one.get(*i) != other.get(*i))?;
     let shown = |all: &[String]| all.get(at).cloned().unwrap_or_else(|| "nothing".into());
@@ -91,7 +91,7 @@ fn run(seed: u64, registry: &Registry, looked: &mut Looked) -> Option<String> {
         }
         if generated.by_event {
             let split: Vec<Input> = inputs.iter().flat_map(events::one_by_one).collect();
-            let data = |outputs: &[Output]| -> Vec<String> {
+            let data = |outputs: &[OutputItem]| -> Vec<String> {
                 outputs
                     .iter()
                     .map(|o| serde_json::to_string(&o.what).unwrap())

@@ -2,10 +2,10 @@ use super::*;
 use crate::source::Sources;
 
 fn kinds(text: &str) -> Vec<TokenKind> {
-    kinds_of(&Dialect::RULES, text)
+    kinds_of(&LexicalSyntax::RULES, text)
 }
 
-fn kinds_of(dialect: &Dialect, text: &str) -> Vec<TokenKind> {
+fn kinds_of(dialect: &LexicalSyntax, text: &str) -> Vec<TokenKind> {
     let mut sources = Sources::default();
     let id = sources.add("t", text);
     let mut sink = DiagnosticSink::default();
@@ -54,7 +54,7 @@ fn a_quoted_string_reads_back_as_itself() {
 
 #[test]
 fn longer_punctuation_comes_first() {
-    let all = Dialect::RULES.punctuation;
+    let all = LexicalSyntax::RULES.punctuation;
     for (i, p) in all.iter().enumerate() {
         assert!(all[..i].iter().all(|q| !p.starts_with(q)), "{p} can never be read");
         assert_eq!(kinds(p)[0], TokenKind::Punct(p), "{p}");
@@ -65,7 +65,7 @@ fn longer_punctuation_comes_first() {
 fn first_on_line_ignores_comments() {
     let mut sink = DiagnosticSink::default();
     let file = SourceFile::new(FileId(0), "t", "a b\r\n /* x */ c /*\n*/ d // e\r\nf");
-    let out = lex(&file, &Dialect::RULES, &mut sink);
+    let out = lex(&file, &LexicalSyntax::RULES, &mut sink);
     let first: Vec<bool> = out.tokens.iter().map(|t| t.first_on_line).collect();
     assert_eq!(first, [true, false, true, true, true, false]);
     let comments: Vec<&str> = out.comments.iter().map(|c| file.slice(c.span)).collect();
@@ -75,7 +75,7 @@ fn first_on_line_ignores_comments() {
 #[test]
 fn siddhi_numbers_have_types() {
     assert_eq!(
-        kinds_of(&Dialect::SIDDHI, "5 5L 5.5 .5 1e3 1.0E-2F 5d 3f 5days 00012 sec...year"),
+        kinds_of(&LexicalSyntax::SIDDHI, "5 5L 5.5 .5 1e3 1.0E-2F 5d 3f 5days 00012 sec...year"),
         [
             TokenKind::Int(5),
             TokenKind::Long(5),
@@ -99,7 +99,7 @@ fn siddhi_numbers_have_types() {
 #[test]
 fn siddhi_points_need_no_digits_before_an_exponent_or_a_type() {
     assert_eq!(
-        kinds_of(&Dialect::SIDDHI, "5.f 5.D 5.e3 5.E-1f 5.first 5.e 5."),
+        kinds_of(&LexicalSyntax::SIDDHI, "5.f 5.D 5.e3 5.E-1f 5.first 5.e 5."),
         [
             TokenKind::Single(5.0),
             TokenKind::Float(5.0),
@@ -123,7 +123,7 @@ fn siddhi_texts_have_no_escapes() {
     let text = |text: &str| TokenKind::Str(text.to_owned());
     assert_eq!(
         kinds_of(
-            &Dialect::SIDDHI,
+            &LexicalSyntax::SIDDHI,
             "'a\\n' \"it's\" \"\"\"say \"hi\"\nit's\"\"\" '' \"\" -- '\n `a b`/* to the end"
         ),
         [
@@ -143,7 +143,7 @@ fn siddhi_bodies_hold_braces_in_pairs() {
     let body = |text: &str| TokenKind::Body(text.to_owned());
     assert_eq!(
         kinds_of(
-            &Dialect::SIDDHI,
+            &LexicalSyntax::SIDDHI,
             "{ if (a) { return '}'; } }{ // }\n}{/* } */}{ \"\\\"}\" }{ don't }{ \\' } 1"
         ),
         [

@@ -20,7 +20,7 @@ use super::keywords::{is_keyword, is_reserved};
 use super::{NESTING_MAX, diagnostic_codes};
 use crate::diagnostic::{Diagnostic, DiagnosticSink};
 use crate::foreign;
-use crate::lexer::{Dialect, TokenKind, Tokens, drop_follow_on_errors, lex};
+use crate::lexer::{LexicalSyntax, TokenKind, Tokens, drop_follow_on_errors, lex};
 use crate::parser::{Language, Parse, SyntaxError, has_errors};
 use crate::source::{SourceFile, Span};
 
@@ -52,7 +52,7 @@ pub fn parse(file: &SourceFile) -> Parsed {
 /// Parses a file and also returns its tokens, for the formatter.
 pub(super) fn parse_with_tokens(file: &SourceFile) -> (Parsed, Tokens) {
     let mut sink = DiagnosticSink::default();
-    let tokens = lex(file, &Dialect::RULES, &mut sink);
+    let tokens = lex(file, &LexicalSyntax::RULES, &mut sink);
     let items = Parser::new(file, &tokens, &mut sink).items();
     let mut diagnostics = sink.finish();
     drop_follow_on_errors(&mut diagnostics, file, diagnostic_codes::UNCLOSED);

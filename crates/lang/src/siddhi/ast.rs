@@ -15,8 +15,8 @@ pub use definition::{
     StreamDefinition, TableDefinition, TriggerAt, TriggerDefinition, TypeName, WindowDefinition,
 };
 pub use expr::{
-    Args, AttributeRef, BinaryOp, Call, Expr, ExprKind, Index, IndexKind, InnerRef, Literal, NullOperand,
-    SourceRef, TimeLiteral,
+    Args, AttributeRef, BinaryOp, Call, EventIndex, Expr, ExprKind, IndexKind, InnerRef, Literal,
+    NullOperand, SourceRef, TimeLiteral,
 };
 pub use output::{
     Assignment, Direction, EventKind, KindClause, OrderItem, Output, OutputAction, RateEvents, RateKind,
@@ -86,14 +86,14 @@ pub struct AppAnnotation {
     /// Name after `@app:`.
     pub name: Ident,
     /// Elements in order.
-    pub elements: Vec<Element>,
+    pub elements: Vec<AnnotationEntry>,
     /// Source range, from `@` to the end.
     pub span: Span,
 }
 
 impl AppAnnotation {
     /// Returns the first element with the key `key`, compared without case.
-    pub fn element(&self, key: &str) -> Option<&Element> {
+    pub fn element(&self, key: &str) -> Option<&AnnotationEntry> {
         self.elements.iter().find(|e| e.has_key(key))
     }
 }
@@ -116,7 +116,7 @@ impl Annotation {
     }
 
     /// Returns the elements in order, without nested annotations.
-    pub fn elements(&self) -> impl Iterator<Item = &Element> {
+    pub fn elements(&self) -> impl Iterator<Item = &AnnotationEntry> {
         self.args.iter().filter_map(|arg| match arg {
             AnnotationArg::Element(element) => Some(element),
             AnnotationArg::Annotation(_) => None,
@@ -124,7 +124,7 @@ impl Annotation {
     }
 
     /// Returns the first element with the key `key`, compared without case.
-    pub fn element(&self, key: &str) -> Option<&Element> {
+    pub fn element(&self, key: &str) -> Option<&AnnotationEntry> {
         self.elements().find(|e| e.has_key(key))
     }
 
@@ -141,7 +141,7 @@ impl Annotation {
 #[derive(Debug, Clone, PartialEq)]
 pub enum AnnotationArg {
     /// `key='value'`, `'value'`
-    Element(Element),
+    Element(AnnotationEntry),
     /// `@map(…)`
     Annotation(Annotation),
 }
@@ -158,7 +158,7 @@ impl AnnotationArg {
 
 /// `key='value'`, or only `'value'`.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Element {
+pub struct AnnotationEntry {
     /// Key: names joined by `.`, `-` or `:`, or a string; `None` if only a value is written.
     pub key: Option<Text>,
     /// Value, without quotes.
@@ -167,7 +167,7 @@ pub struct Element {
     pub span: Span,
 }
 
-impl Element {
+impl AnnotationEntry {
     /// Returns whether the key is `key`, compared without case.
     pub fn has_key(&self, key: &str) -> bool {
         self.key.as_ref().is_some_and(|k| k.value.eq_ignore_ascii_case(key))

@@ -31,7 +31,7 @@ use super::keywords::is_one_of;
 use super::{NESTING_MAX, diagnostic_codes};
 use crate::diagnostic::{Diagnostic, DiagnosticSink};
 use crate::foreign;
-use crate::lexer::{Dialect, TokenKind, Tokens, drop_follow_on_errors, lex, lex_in};
+use crate::lexer::{LexicalSyntax, TokenKind, Tokens, drop_follow_on_errors, lex, lex_in};
 use crate::parser::{Language, Parse, SyntaxError, has_errors};
 use crate::source::{SourceFile, Span};
 
@@ -63,7 +63,7 @@ pub fn parse(file: &SourceFile) -> Parsed {
 /// Parses an app and also returns its tokens, for the formatter.
 pub(super) fn parse_with_tokens(file: &SourceFile) -> (Parsed, Tokens) {
     let mut sink = DiagnosticSink::default();
-    let tokens = lex(file, &Dialect::SIDDHI, &mut sink);
+    let tokens = lex(file, &LexicalSyntax::SIDDHI, &mut sink);
     let app = Parser::new(file, &tokens, &mut sink).app();
     let diagnostics = foreign::in_queries(finish(sink, file), file, diagnostic_codes::FOREIGN);
     (Parsed { app, diagnostics }, tokens)
@@ -72,7 +72,7 @@ pub(super) fn parse_with_tokens(file: &SourceFile) -> (Parsed, Tokens) {
 /// Parses an on-demand query. Bounds: as for [`parse`]. Errors: the diagnostics, in source order.
 pub fn parse_on_demand(file: &SourceFile) -> Result<OnDemandQuery, Vec<Diagnostic>> {
     let mut sink = DiagnosticSink::default();
-    let tokens = lex(file, &Dialect::SIDDHI, &mut sink);
+    let tokens = lex(file, &LexicalSyntax::SIDDHI, &mut sink);
     let query = Parser::new(file, &tokens, &mut sink).on_demand();
     into_result(query, sink, file)
 }
@@ -81,7 +81,7 @@ pub fn parse_on_demand(file: &SourceFile) -> Result<OnDemandQuery, Vec<Diagnosti
 /// [`parse_on_demand`].
 pub fn parse_expression(file: &SourceFile) -> Result<Expr, Vec<Diagnostic>> {
     let mut sink = DiagnosticSink::default();
-    let tokens = lex(file, &Dialect::SIDDHI, &mut sink);
+    let tokens = lex(file, &LexicalSyntax::SIDDHI, &mut sink);
     expression(file, &tokens, sink)
 }
 
@@ -91,7 +91,7 @@ pub fn parse_expression_in(file: &SourceFile, text: Span) -> Result<Expr, Vec<Di
     let quotes = if file.slice(text).starts_with("\"\"\"") { 3 } else { 1 };
     let inner = Span::new(text.file, text.start + quotes, text.end.saturating_sub(quotes));
     let mut sink = DiagnosticSink::default();
-    let tokens = lex_in(file, inner, &Dialect::SIDDHI, &mut sink);
+    let tokens = lex_in(file, inner, &LexicalSyntax::SIDDHI, &mut sink);
     expression(file, &tokens, sink)
 }
 

@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 use expr::{attribute, call, expr, name, text};
 
 use super::ast::{
-    Annotation, AnnotationArg, App, Assignment, Attribute, ChangeQuery, Definition, Element,
+    Annotation, AnnotationArg, AnnotationEntry, App, Assignment, Attribute, ChangeQuery, Definition,
     ExecutionElement, FindQuery, Handler, HandlerKind, Input, JoinSide, OnDemandQuery, Output, OutputAction,
     Partition, PartitionKeyKind, Periods, Query, RateKind, RateLimit, SelectItems, Selection, StreamInput,
     StreamRef, TriggerAt, Within,
@@ -286,7 +286,7 @@ fn annotation(annotation: &Annotation) -> String {
     format!("@{}{}", annotation.name.name, bracketed(&args))
 }
 
-fn element(element: &Element) -> String {
+fn element(element: &AnnotationEntry) -> String {
     let key = element.key.as_ref().map_or(String::new(), |key| format!("{}=", key.value));
     format!("{key}{}", text(&element.value.value))
 }

@@ -3,17 +3,17 @@
 use bson::raw::{CString, RawArrayBuf, RawBsonRef, RawDocumentBuf};
 use bson::{cstr, rawdoc};
 use tidemill_access::{Grant, Principal, Role};
-use tidemill_docs::{Command, Filter};
+use tidemill_docs::{DocumentCommand, Filter};
 use tidemill_log::Durability;
 
-use super::collections::no_collection;
+use super::catalog::collections::no_collection;
 use crate::auth::{Credentials, MECHANISM};
 use crate::error::{Code, CommandError, Result};
 use crate::fields::{Call, whole_number};
 use crate::namespace::namespace_of;
-use crate::reply::ok;
 use crate::session::Session;
 use crate::shared::Shared;
+use crate::wire::reply::ok;
 
 /// Fields of `currentOp` that are no conditions on operations.
 const FIELDS_OF_CURRENT_OP: [&str; 8] = [
@@ -98,7 +98,7 @@ pub(super) fn fsync(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Result
     // the log of a partition is in one order: a durable record at its end makes all before it durable. Without a collection
     // there are no documents
     if let Some(collection) = shared.engine.collection_names()?.into_iter().next() {
-        let command = Command::Expire { collection };
+        let command = DocumentCommand::Expire { collection };
         shared.engine.write_documents(command, Some(Durability::Fsync))?;
     }
     Ok(ok(rawdoc! { "numFiles": 1 }))
@@ -132,9 +132,9 @@ pub(super) fn set_parameter(_: &Shared, _: &mut Session, call: &Call<'_>) -> Res
 pub(super) fn re_index(shared: &Shared, _: &mut Session, call: &Call<'_>) -> Result<RawDocumentBuf> {
     let spec = shared.engine.collection_spec(&call.collection()?).map_err(|_| no_collection(call))?;
     let mut indexes = RawArrayBuf::new();
-    indexes.push(super::index_spec::id_index(&spec));
+    indexes.push(super::index::index_spec::id_index(&spec));
     for index in &spec.indexes {
-        indexes.push(super::index_spec::describe(index)?);
+        indexes.push(super::index::index_spec::describe(index)?);
     }
     let count = spec.indexes.len() as i32 + 1;
     let mut reply = rawdoc! { "nIndexesWas": count, "nIndexes": count };

@@ -2,15 +2,16 @@
 
 use bson::raw::{RawBsonRef, RawDocumentBuf};
 
-use super::collections::batch_size;
+use super::catalog::collections::batch_size;
+use super::change_stream;
 use super::pipeline::{Context, Pipeline};
-use super::write_concern::writes;
-use super::{change_stream, find, order};
+use super::reading::{find, order};
+use super::writing::write_concern::writes;
 use crate::error::{Code, CommandError, Result};
 use crate::fields::{Call, whole_number};
-use crate::reply::first_query_batch;
 use crate::session::Session;
 use crate::shared::Shared;
+use crate::wire::reply::first_query_batch;
 
 pub(super) fn aggregate(shared: &Shared, client: &mut Session, call: &Call<'_>) -> Result<RawDocumentBuf> {
     call.allow(&[
@@ -27,7 +28,7 @@ pub(super) fn aggregate(shared: &Shared, client: &mut Session, call: &Call<'_>) 
     let Some(RawBsonRef::Array(pipeline)) = call.get("pipeline") else {
         return Err(CommandError::new(Code::TypeMismatch, "'pipeline' option must be specified as an array"));
     };
-    crate::api_version::check_pipeline(call, pipeline)?;
+    crate::wire::api_version::check_pipeline(call, pipeline)?;
     let variables = find::variables(shared, call)?;
     let level = call.document("readConcern")?.and_then(|concern| concern.get_str("level").ok());
     if change_stream::is_change_stream(pipeline) {

@@ -9,18 +9,18 @@ use tidemill_docs::{ChangeKind, DocBytes, Filter, ReshapeStage, Variables};
 use tidemill_engine::{ChangeEvent, ChangePosition, ChangeScope, ChangeStart, ChangeStream, Engine};
 use tidemill_types::ErrorKind;
 
-use super::collection_options;
-use super::collections::batch_size;
-use super::insert::DOCUMENT_BYTES_MAX;
+use super::catalog::collection_options;
+use super::catalog::collections::batch_size;
 use super::pipeline::{Stage, match_filter};
 use super::resume_token::{OF_INVALIDATE, is_of_invalidate, position, resumed_fragments, token, token_text};
 use super::split_events::SplitEvents;
+use super::writing::insert::DOCUMENT_BYTES_MAX;
 use crate::cursors::ChangeSource;
 use crate::error::{Code, CommandError, Result};
 use crate::fields::{Call, whole_number};
 use crate::namespace::{check_database, database_prefix, split_stored_name};
-use crate::reply::{self, BATCH_BYTES_MAX, FIRST_BATCH};
 use crate::shared::{Shared, timestamp};
+use crate::wire::reply::{self, BATCH_BYTES_MAX, FIRST_BATCH};
 
 /// Stages that may follow, because each makes one change of one change, or drops it.
 const STAGES: [&str; 7] =

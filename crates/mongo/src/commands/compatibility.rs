@@ -4,15 +4,15 @@ use bson::raw::{RawArrayBuf, RawBsonRef, RawDocumentBuf};
 use bson::{DateTime, cstr, rawdoc};
 
 use super::administration::admin_only;
-use super::collections::no_collection;
+use super::catalog::collections::no_collection;
 use super::diagnostics::RELEASE;
 use super::hello::SET_NAME;
 use crate::error::{Code, CommandError, Result};
 use crate::fields::Call;
 use crate::namespace::stored_name;
-use crate::reply::ok;
 use crate::session::Session;
 use crate::shared::Shared;
+use crate::wire::reply::ok;
 
 /// Describes the replica set, whose only member is this server.
 pub(super) fn repl_set_get_status(

@@ -7,9 +7,9 @@ use bson::{cstr, rawdoc};
 use super::administration;
 use crate::error::{Code, CommandError, Result};
 use crate::fields::Call;
-use crate::reply::ok;
 use crate::session::Session;
 use crate::shared::Shared;
+use crate::wire::reply::ok;
 
 /// The release of MongoDB whose features this server has.
 pub(super) const RELEASE: &str = "8.0";

@@ -9,10 +9,10 @@ use super::sasl;
 use crate::auth::MECHANISM;
 use crate::error::Result;
 use crate::fields::Call;
-use crate::frame::{Compressor, MESSAGE_BYTES_MAX};
-use crate::reply::ok;
 use crate::session::Session;
-use crate::shared::{ServerState, Shared};
+use crate::shared::{MongoServerState, Shared};
+use crate::wire::frame::{Compressor, MESSAGE_BYTES_MAX};
+use crate::wire::reply::ok;
 
 /// Version of the wire protocol: that of MongoDB 8.0, from which on drivers send `bulkWrite`.
 const WIRE_VERSION: i32 = 25;
@@ -56,7 +56,7 @@ fn append_replica_set(reply: &mut RawDocumentBuf, shared: &Shared, session: &Ses
 }
 
 /// Returns how long the reply waits for a change of the topology, which does not come: the client has said what it knows.
-pub(crate) fn await_time(shared: &ServerState, call: &Call<'_>) -> Option<Duration> {
+pub(crate) fn await_time(shared: &MongoServerState, call: &Call<'_>) -> Option<Duration> {
     if !matches!(call.name, "hello" | "isMaster" | "ismaster") {
         return None;
     }

@@ -2,56 +2,35 @@
 
 mod administration;
 mod aggregate;
-mod bulk_write;
+pub(crate) mod catalog;
 pub(crate) mod change_stream;
-mod coll_mod;
 mod collation;
-mod collection_options;
-mod collections;
 mod compatibility;
-mod count;
-mod delete;
 mod diagnostics;
-mod distinct;
-mod explain;
-pub(crate) mod find;
-mod find_and_modify;
 pub(crate) mod hello;
-mod hint;
-mod index_spec;
-mod indexes;
-pub(crate) mod insert;
-mod let_variables;
-mod order;
+pub(crate) mod index;
 mod pipeline;
-mod rename_collection;
+pub(crate) mod reading;
 mod resume_token;
-mod return_key;
 mod rights;
 mod sasl;
-mod search_indexes;
 mod sessions;
 mod split_events;
-mod system_collections;
-mod update;
-mod validate;
-mod views;
-pub(crate) mod write;
-mod write_concern;
+pub(crate) mod writing;
 
 use std::sync::Arc;
 
 use bson::cstr;
 use bson::raw::{RawBsonRef, RawDocumentBuf};
 
-use crate::api_version;
 use crate::documents::Documents;
 use crate::error::{Code, CommandError, Result, WriteError};
 use crate::fields::Call;
-use crate::reply::cursor_of;
 use crate::session::Session;
-use crate::shared::{ServerState, Shared};
+use crate::shared::{MongoServerState, Shared};
 use crate::transactions;
+use crate::wire::api_version;
+use crate::wire::reply::cursor_of;
 
 /// Runs a command. The session changes by logins only.
 type Handler = fn(&Shared, &mut Session, &Call<'_>) -> Result<RawDocumentBuf>;
@@ -108,36 +87,36 @@ commands! {
     Special "killSessions" => sessions::end, "ends sessions";
     Authenticated "commitTransaction" => sessions::without_transaction, "commits a transaction";
     Authenticated "abortTransaction" => sessions::without_transaction, "takes a transaction back";
-    Write "insert" => insert::insert, "inserts documents";
-    Read "find" => find::find, "finds documents";
-    Special "getMore" => find::get_more, "reads on from a cursor";
-    Authenticated "killCursors" => find::kill_cursors, "closes cursors";
-    Write "update" => update::update, "updates or replaces documents";
-    Write "delete" => delete::delete, "deletes documents";
-    Write "findAndModify" => find_and_modify::find_and_modify, "changes one document and returns it";
-    Write "findandmodify" => find_and_modify::find_and_modify, "changes one document and returns it";
-    Read "count" => count::count, "counts documents";
-    Read "distinct" => distinct::distinct, "distinct values of a field";
+    Write "insert" => writing::insert::insert, "inserts documents";
+    Read "find" => reading::find::find, "finds documents";
+    Special "getMore" => reading::find::get_more, "reads on from a cursor";
+    Authenticated "killCursors" => reading::find::kill_cursors, "closes cursors";
+    Write "update" => writing::update::update, "updates or replaces documents";
+    Write "delete" => writing::delete::delete, "deletes documents";
+    Write "findAndModify" => writing::find_and_modify::find_and_modify, "changes one document and returns it";
+    Write "findandmodify" => writing::find_and_modify::find_and_modify, "changes one document and returns it";
+    Read "count" => reading::count::count, "counts documents";
+    Read "distinct" => reading::distinct::distinct, "distinct values of a field";
     Special "aggregate" => aggregate::aggregate, "runs a pipeline";
-    Special "bulkWrite" => bulk_write::bulk_write, "writes to several collections";
-    Special "explain" => explain::explain, "how a command is answered";
-    Write "create" => collections::create, "creates a collection";
-    Write "drop" => collections::drop, "drops a collection";
-    WriteDatabase "dropDatabase" => collections::drop_database, "drops the collections of a database";
-    Authenticated "listCollections" => collections::list_collections, "collections of a database";
-    Authenticated "listDatabases" => collections::list_databases, "databases";
-    Special "renameCollection" => rename_collection::rename_collection, "gives a collection another name";
-    Write "collMod" => coll_mod::coll_mod, "changes options of a collection or an index";
-    Write "convertToCapped" => coll_mod::convert_to_capped, "gives a collection a maximum size";
-    Read "collStats" => collections::coll_stats, "size of a collection";
-    ReadDatabase "dbStats" => collections::db_stats, "size of a database";
-    Write "createIndexes" => indexes::create, "creates indexes";
-    Read "listIndexes" => indexes::list, "indexes of a collection";
-    Write "dropIndexes" => indexes::drop, "drops indexes";
+    Special "bulkWrite" => writing::bulk_write::bulk_write, "writes to several collections";
+    Special "explain" => reading::explain::explain, "how a command is answered";
+    Write "create" => catalog::collections::create, "creates a collection";
+    Write "drop" => catalog::collections::drop, "drops a collection";
+    WriteDatabase "dropDatabase" => catalog::collections::drop_database, "drops the collections of a database";
+    Authenticated "listCollections" => catalog::collections::list_collections, "collections of a database";
+    Authenticated "listDatabases" => catalog::collections::list_databases, "databases";
+    Special "renameCollection" => catalog::rename_collection::rename_collection, "gives a collection another name";
+    Write "collMod" => catalog::coll_mod::coll_mod, "changes options of a collection or an index";
+    Write "convertToCapped" => catalog::coll_mod::convert_to_capped, "gives a collection a maximum size";
+    Read "collStats" => catalog::collections::coll_stats, "size of a collection";
+    ReadDatabase "dbStats" => catalog::collections::db_stats, "size of a database";
+    Write "createIndexes" => index::indexes::create, "creates indexes";
+    Read "listIndexes" => index::indexes::list, "indexes of a collection";
+    Write "dropIndexes" => index::indexes::drop, "drops indexes";
     Write "reIndex" => administration::re_index, "indexes of a collection";
-    Read "validate" => validate::validate, "checks documents and indexes of a collection";
-    ReadDatabase "dbHash" => validate::db_hash, "hashes of the collections of a database";
-    ReadDatabase "dbhash" => validate::db_hash, "hashes of the collections of a database";
+    Read "validate" => catalog::validate::validate, "checks documents and indexes of a collection";
+    ReadDatabase "dbHash" => catalog::validate::db_hash, "hashes of the collections of a database";
+    ReadDatabase "dbhash" => catalog::validate::db_hash, "hashes of the collections of a database";
     Authenticated "currentOp" => administration::current_op, "operations in progress";
     Authenticated "killOp" => administration::kill_op, "ends an operation";
     Administer "killAllSessions" => sessions::end, "ends sessions";
@@ -157,10 +136,10 @@ commands! {
     Administer "setDefaultRWConcern" => compatibility::set_default_rw_concern, "not available: the defaults stay";
     Administer "fsyncUnlock" => compatibility::fsync_unlock, "unlocks the server, which is never locked";
     ReadServer "connPoolStats" => compatibility::conn_pool_stats, "connections to other servers";
-    Write "createSearchIndexes" => search_indexes::refuse, "not available: Atlas Search";
-    Write "updateSearchIndex" => search_indexes::refuse, "not available: Atlas Search";
-    Write "dropSearchIndex" => search_indexes::refuse, "not available: Atlas Search";
-    Read "listSearchIndexes" => search_indexes::refuse, "not available: Atlas Search";
+    Write "createSearchIndexes" => index::search_indexes::refuse, "not available: Atlas Search";
+    Write "updateSearchIndex" => index::search_indexes::refuse, "not available: Atlas Search";
+    Write "dropSearchIndex" => index::search_indexes::refuse, "not available: Atlas Search";
+    Read "listSearchIndexes" => index::search_indexes::refuse, "not available: Atlas Search";
     Authenticated "usersInfo" => administration::users_info, "the users";
     Authenticated "rolesInfo" => administration::roles_info, "roles of users";
     Authenticated "createUser" => administration::change_users, "not available: `tidemill users` changes users";
@@ -185,7 +164,7 @@ const MISSING: &[&str] = &["mapReduce", "mapreduce", "applyOps", "analyze", "log
 
 /// Runs the command of a request.
 pub(crate) fn run(
-    server: &Arc<ServerState>,
+    server: &Arc<MongoServerState>,
     session: &mut Session,
     call: &Call<'_>,
 ) -> Result<RawDocumentBuf> {
@@ -205,9 +184,9 @@ pub(crate) fn run(
     }
     server.profiler.note(call, session, started, &reply);
     let unmet = match &reply {
-        Ok(_) => write_concern::unmet(call)?,
+        Ok(_) => writing::write_concern::unmet(call)?,
         // the error of the command counts more than one of its write concern
-        Err(_) => write_concern::unmet(call).ok().flatten(),
+        Err(_) => writing::write_concern::unmet(call).ok().flatten(),
     };
     let Some(unmet) = unmet else { return reply };
     let mut reply = reply.unwrap_or_else(|error| error.reply());
@@ -216,7 +195,7 @@ pub(crate) fn run(
 }
 
 /// Refuses a command of a client that may not call it, or that says wrongly how it is to be called.
-fn check_allowed(server: &ServerState, session: &mut Session, call: &Call<'_>) -> Result<()> {
+fn check_allowed(server: &MongoServerState, session: &mut Session, call: &Call<'_>) -> Result<()> {
     // the first command of a connection may come in a form that has no database
     if !call.has_database() && !matches!(call.name, "hello" | "isMaster" | "ismaster") {
         let message = "OP_MSG requests require a $db argument";
@@ -236,12 +215,12 @@ fn check_allowed(server: &ServerState, session: &mut Session, call: &Call<'_>) -
 
 /// Runs a command that was found and allowed, on a collection or a view.
 fn answer(shared: &Shared, session: &mut Session, call: &Call<'_>) -> Result<RawDocumentBuf> {
-    if let Some(reply) = system_collections::run(shared, session, call) {
+    if let Some(reply) = catalog::system_collections::run(shared, session, call) {
         return reply;
     }
     // the most frequent query; a view has no documents of its own to be found by it
     if call.name == "find"
-        && let Some(reply) = find::find_by_id(shared, call)?
+        && let Some(reply) = reading::find::find_by_id(shared, call)?
     {
         return Ok(reply);
     }
@@ -252,12 +231,12 @@ fn answer(shared: &Shared, session: &mut Session, call: &Call<'_>) -> Result<Raw
             format!("read concern `snapshot` is not supported by `{}` outside of a transaction", call.name);
         return Err(CommandError::new(Code::InvalidOptions, message));
     }
-    hint::check(shared, call)?;
-    if let Some(reply) = views::run(shared, session, call) {
+    index::hint::check(shared, call)?;
+    if let Some(reply) = catalog::views::run(shared, session, call) {
         return reply;
     }
     if call.name == "aggregate" && call.flag("explain", false)? {
-        return explain::pipeline(shared, call);
+        return reading::explain::pipeline(shared, call);
     }
     (command_of(call)?.handler)(shared, session, call)
 }
@@ -283,7 +262,9 @@ fn reads_snapshot(call: &Call<'_>) -> Result<bool> {
 /// Refuses what a transaction cannot do, although it can do the same of another collection or with other stages.
 fn refuse_in_transaction(shared: &Shared, call: &Call<'_>) -> Result<()> {
     let message = match call.name {
-        "aggregate" if write_concern::writes(call) => "$out and $merge cannot be used in a transaction",
+        "aggregate" if writing::write_concern::writes(call) => {
+            "$out and $merge cannot be used in a transaction"
+        }
         "createIndexes" if creates_indexes_of_others(shared, call)? => {
             "a transaction can create indexes of a collection that it has created only"
         }
@@ -296,7 +277,7 @@ fn refuse_in_transaction(shared: &Shared, call: &Call<'_>) -> Result<()> {
 fn creates_indexes_of_others(shared: &Shared, call: &Call<'_>) -> Result<bool> {
     let collection = call.collection()?;
     match shared.engine.collection_spec(&collection) {
-        Ok(spec) => Ok(!shared.engine.has_created(&collection) && !indexes::has_all(call, &spec)?),
+        Ok(spec) => Ok(!shared.engine.has_created(&collection) && !index::indexes::has_all(call, &spec)?),
         Err(_) => Ok(false),
     }
 }
@@ -314,17 +295,17 @@ fn command_of(call: &Call<'_>) -> Result<&'static Command> {
 
 /// Runs a command that takes so little time that the thread of the connections may run it; `None` for another one.
 pub(crate) fn run_quick(
-    server: &Arc<ServerState>,
+    server: &Arc<MongoServerState>,
     session: &mut Session,
     call: &Call<'_>,
 ) -> Result<Option<RawDocumentBuf>> {
     match call.name {
         "hello" | "ping" | "isMaster" | "ismaster" => run(server, session, call).map(Some),
         // a collection of the system has no name that a command could use elsewhere
-        "find" if call.collection().is_ok() && find::is_quick(call) => {
+        "find" if call.collection().is_ok() && reading::find::is_quick(call) => {
             check_allowed(server, session, call)?;
             let documents = Documents::present(server.whole_engine.clone(), None);
-            if let Some(reply) = find::find_by_id(&Shared::new(server.clone(), documents), call)? {
+            if let Some(reply) = reading::find::find_by_id(&Shared::new(server.clone(), documents), call)? {
                 return Ok(Some(reply));
             }
             // the pipeline of a view may take any time
@@ -349,5 +330,5 @@ fn list_commands(_: &Shared, _: &mut Session, _: &Call<'_>) -> Result<RawDocumen
     }
     let mut reply = RawDocumentBuf::new();
     reply.append(cstr!("commands"), commands);
-    Ok(crate::reply::ok(reply))
+    Ok(crate::wire::reply::ok(reply))
 }

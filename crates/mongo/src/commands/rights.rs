@@ -12,9 +12,9 @@ use tidemill_access::{Action, Principal, Resource};
 use super::{Access, command_of};
 use crate::error::{Code, CommandError, Result};
 use crate::fields::Call;
-use crate::frame::Request;
 use crate::need::Need;
-use crate::shared::ServerState;
+use crate::shared::MongoServerState;
+use crate::wire::frame::Request;
 
 /// Stages that show the state of the server.
 const SERVER_STAGES: [&str; 3] = ["$currentOp", "$listLocalSessions", "$listSessions"];
@@ -22,7 +22,7 @@ const SERVER_STAGES: [&str; 3] = ["$currentOp", "$listLocalSessions", "$listSess
 /// Refuses a command of a client that lacks a right.
 ///
 /// Errors: `Unauthorized` with the right that is missing, and the command that grants it.
-pub(super) fn check(server: &ServerState, principal: &Principal, call: &Call<'_>) -> Result<()> {
+pub(super) fn check(server: &MongoServerState, principal: &Principal, call: &Call<'_>) -> Result<()> {
     check_cursors(server, principal, call)?;
     if principal.can_everywhere(Action::Administer) {
         return Ok(());
@@ -50,7 +50,7 @@ pub(super) fn check(server: &ServerState, principal: &Principal, call: &Call<'_>
 }
 
 /// Refuses to read or close a cursor that another user has opened.
-fn check_cursors(server: &ServerState, principal: &Principal, call: &Call<'_>) -> Result<()> {
+fn check_cursors(server: &MongoServerState, principal: &Principal, call: &Call<'_>) -> Result<()> {
     let check = |id: i64| match server.cursors.is_owned_by(id, principal.name()) {
         true => Ok(()),
         false => {

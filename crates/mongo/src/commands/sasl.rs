@@ -7,9 +7,9 @@ use bson::spec::BinarySubtype;
 use crate::auth::MECHANISM;
 use crate::error::{Code, CommandError, Result};
 use crate::fields::Call;
-use crate::reply::ok;
 use crate::session::Session;
 use crate::shared::Shared;
+use crate::wire::reply::ok;
 
 /// Number of the conversation; there is one at a time on a connection.
 const CONVERSATION: i32 = 1;

@@ -6,10 +6,10 @@ use bson::{Binary, cstr};
 
 use crate::error::{Code, CommandError, Result};
 use crate::fields::Call;
-use crate::reply::ok;
 use crate::session::Session;
 use crate::shared::Shared;
 use crate::transactions;
+use crate::wire::reply::ok;
 
 pub(super) fn start(_: &Shared, _: &mut Session, _: &Call<'_>) -> Result<RawDocumentBuf> {
     let bytes: [u8; 16] = rand::random();

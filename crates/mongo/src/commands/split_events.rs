@@ -6,9 +6,9 @@ use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 use bson::{cstr, rawdoc};
 use tidemill_docs::DocBytes;
 
-use super::insert::DOCUMENT_BYTES_MAX;
+use super::writing::insert::DOCUMENT_BYTES_MAX;
 use crate::error::{CommandError, Result};
-use crate::reply::BATCH_BYTES_MAX;
+use crate::wire::reply::BATCH_BYTES_MAX;
 
 /// Bytes of a fragment besides those of its fields: resume token and number.
 const HEAD_BYTES: usize = 4 << 10;

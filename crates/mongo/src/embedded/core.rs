@@ -17,18 +17,18 @@ use super::error::{Error, Result};
 use super::session::ClientSession;
 use crate::cursors::CursorSource;
 use crate::documents::Documents;
-use crate::frame::Request;
 use crate::options::MongoOptions;
 use crate::runner;
 use crate::session::Session;
-use crate::shared::{ServerState, Shared};
+use crate::shared::{MongoServerState, Shared};
+use crate::wire::frame::Request;
 
 /// Minimum interval between checks for idle cursors and transactions. Commands trigger them.
 const IDLE_CHECK_INTERVAL: Duration = Duration::from_secs(10);
 
 /// State shared by all handles of one client.
 pub(super) struct Core {
-    pub server: Arc<ServerState>,
+    pub server: Arc<MongoServerState>,
     idle_checked: Mutex<Instant>,
 }
 
@@ -41,7 +41,7 @@ impl Core {
             commands_memory_max: usize::MAX,
             ..MongoOptions::default()
         };
-        let server = Arc::new(ServerState::new(engine, options));
+        let server = Arc::new(MongoServerState::new(engine, options));
         Self { server, idle_checked: Mutex::new(Instant::now()) }
     }
 

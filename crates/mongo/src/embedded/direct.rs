@@ -3,7 +3,7 @@
 use bson::raw::{RawBsonRef, RawDocumentBuf};
 use bson::{Bson, Document};
 use bytes::Bytes;
-use tidemill_docs::{Command, CommandOutcome, DocBytes};
+use tidemill_docs::{CommandOutcome, DocBytes, DocumentCommand};
 use tidemill_engine::DocumentWrite;
 use tidemill_types::{ErrorKind, Value};
 
@@ -11,8 +11,8 @@ use super::collection::Collection;
 use super::core::encode;
 use super::error::{Error, Result};
 use super::results::{DeleteResult, UpdateResult};
-use crate::commands::insert::{checked, insert_documents};
-use crate::commands::write::WriteOptions;
+use crate::commands::writing::insert::{checked, insert_documents};
+use crate::commands::writing::write::WriteOptions;
 
 /// Returns whether a filter asks for one document by its `_id`.
 pub(super) fn is_by_id(filter: &Document) -> bool {
@@ -77,13 +77,13 @@ pub(super) fn submit_insert_one<T>(
     document: RawDocumentBuf,
 ) -> Result<DocumentWrite> {
     let docs = vec![checked(Bytes::from(document.into_bytes())).map_err(|refused| refused.error)?];
-    let command = Command::Insert { collection: stored.to_owned(), docs, ordered: true };
+    let command = DocumentCommand::Insert { collection: stored.to_owned(), docs, ordered: true };
     Ok(collection.core().engine().submit_documents(command, None)?)
 }
 
 /// Returns the command that updates the document that the filter's `_id` names.
-pub(super) fn update_one(stored: &str, filter: &Document, update: &Document) -> Result<Command> {
-    Ok(Command::Update {
+pub(super) fn update_one(stored: &str, filter: &Document, update: &Document) -> Result<DocumentCommand> {
+    Ok(DocumentCommand::Update {
         collection: stored.to_owned(),
         filter: encode(filter)?.into_bytes().into(),
         update: tidemill_docs::validate(encode(update)?.into_bytes())?,
@@ -94,8 +94,12 @@ pub(super) fn update_one(stored: &str, filter: &Document, update: &Document) -> 
 }
 
 /// Returns the command that replaces the document that the filter's `_id` names.
-pub(super) fn replace_one(stored: &str, filter: &Document, document: RawDocumentBuf) -> Result<Command> {
-    Ok(Command::Replace {
+pub(super) fn replace_one(
+    stored: &str,
+    filter: &Document,
+    document: RawDocumentBuf,
+) -> Result<DocumentCommand> {
+    Ok(DocumentCommand::Replace {
         collection: stored.to_owned(),
         filter: encode(filter)?.into_bytes().into(),
         doc: tidemill_docs::validate(document.into_bytes())?,
@@ -105,18 +109,21 @@ pub(super) fn replace_one(stored: &str, filter: &Document, document: RawDocument
 }
 
 /// Returns the command that deletes the document that the filter's `_id` names.
-pub(super) fn delete_one(stored: &str, filter: &Document) -> Result<Command> {
+pub(super) fn delete_one(stored: &str, filter: &Document) -> Result<DocumentCommand> {
     let filter = encode(filter)?.into_bytes().into();
-    Ok(Command::Delete { collection: stored.to_owned(), filter, multi: false })
+    Ok(DocumentCommand::Delete { collection: stored.to_owned(), filter, multi: false })
 }
 
 /// Runs a command on one document, and waits for it.
-pub(super) fn run<T>(collection: &Collection<T>, command: Command) -> Result<CommandOutcome> {
+pub(super) fn run<T>(collection: &Collection<T>, command: DocumentCommand) -> Result<CommandOutcome> {
     or_nothing(collection.core().engine().write_documents(command, None))
 }
 
 /// Submits a command on one document; `None` if its collection does not exist.
-pub(super) fn submit<T>(collection: &Collection<T>, command: Command) -> Result<Option<DocumentWrite>> {
+pub(super) fn submit<T>(
+    collection: &Collection<T>,
+    command: DocumentCommand,
+) -> Result<Option<DocumentWrite>> {
     match collection.core().engine().submit_documents(command, None) {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
         submitted => Ok(Some(submitted?)),

@@ -16,10 +16,10 @@ pub const UNKNOWN_TRANSACTION_COMMIT_RESULT: &str = "UnknownTransactionCommitRes
 
 /// An error: MongoDB's code, and a message.
 #[derive(Debug, Clone)]
-pub struct Error(Box<Content>);
+pub struct Error(Box<ErrorContent>);
 
 #[derive(Debug, Clone)]
-struct Content {
+struct ErrorContent {
     code: i32,
     message: String,
     labels: Vec<String>,
@@ -41,7 +41,7 @@ pub struct WriteError {
 impl Error {
     fn new(code: i32, message: impl Into<String>) -> Self {
         let message = message.into();
-        Self(Box::new(Content { code, message, labels: Vec::new(), write_errors: Vec::new() }))
+        Self(Box::new(ErrorContent { code, message, labels: Vec::new(), write_errors: Vec::new() }))
     }
 
     /// Creates the error of an argument that no command is made of.
@@ -58,7 +58,7 @@ impl Error {
     pub(super) fn of_writes(write_errors: Vec<WriteError>) -> Self {
         let (code, message) =
             write_errors.first().map(|first| (first.code, first.message.clone())).unwrap_or_default();
-        Self(Box::new(Content { code, message, labels: Vec::new(), write_errors }))
+        Self(Box::new(ErrorContent { code, message, labels: Vec::new(), write_errors }))
     }
 
     /// Returns the error of an operation on one document: it is that of the operation.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use mongodb::bson::doc;
-use tidemill_docs::{CollectionSpec, Command, IndexSpec};
+use tidemill_docs::{CollectionSpec, DocumentCommand, IndexSpec};
 use tidemill_engine::{App, Engine, ManualClock};
 use tidemill_types::Timestamp;
 
@@ -35,12 +35,12 @@ fn documents_expire() {
         indexes: vec![IndexSpec { expire_after_seconds: Some(100), ..IndexSpec::ascending("at") }],
         ..CollectionSpec::new("visits")
     };
-    engine.write_documents(Command::CreateCollection(spec), None).unwrap();
+    engine.write_documents(DocumentCommand::CreateCollection(spec), None).unwrap();
     let docs = (0..40).map(|n| {
         let time = mongodb::bson::DateTime::from_millis((START + 10 * n) * 1000);
         mongodb::bson::serialize_to_vec(&doc! { "_id": n, "at": time }).unwrap().into()
     });
-    let insert = Command::Insert { collection: "visits".into(), docs: docs.collect(), ordered: true };
+    let insert = DocumentCommand::Insert { collection: "visits".into(), docs: docs.collect(), ordered: true };
     engine.write_documents(insert, None).unwrap();
     // at 250 seconds those of the first 150 have expired: numbers 0 to 15
     clock.set(at(250));

@@ -14,7 +14,7 @@ use tidemill_types::{FieldType, did_you_mean};
 
 use crate::attempts::{Attempt, Attempts, Checked};
 use crate::connection::TextRows;
-use crate::database::Database;
+use crate::database::DatabaseConnection;
 use crate::dialect::Dialect;
 use crate::error::DbError;
 use crate::existing::ExistingTable;
@@ -120,7 +120,7 @@ impl BulkWriter {
     /// Creates the temporary table. Called once for each connection.
     ///
     /// Errors: those of the server.
-    pub async fn prepare(&self, db: &mut Database) -> Result<(), DbError> {
+    pub async fn prepare(&self, db: &mut DatabaseConnection) -> Result<(), DbError> {
         match &self.statements.create_staging {
             Some(create) => db.run(create).await.map_err(|e| e.context("temporary table")),
             None => Ok(()),
@@ -130,7 +130,7 @@ impl BulkWriter {
     /// Empties the temporary table. Called before the transaction of each [`Self::write`] begins.
     ///
     /// Errors: those of the server.
-    pub async fn reset(&self, db: &mut Database) -> Result<(), DbError> {
+    pub async fn reset(&self, db: &mut DatabaseConnection) -> Result<(), DbError> {
         match &self.statements.truncate_staging {
             Some(truncate) => db.run(truncate).await,
             None => Ok(()),
@@ -143,7 +143,7 @@ impl BulkWriter {
     /// Errors: others than that rows are refused. The transaction must be rolled back.
     pub async fn write<R: RowValues + ?Sized>(
         &self,
-        db: &mut Database,
+        db: &mut DatabaseConnection,
         rows: &R,
         picked: &[usize],
     ) -> Result<Vec<RefusedRow>, DbError> {
@@ -168,7 +168,7 @@ impl BulkWriter {
     /// Writes a range of rows.
     async fn attempt<R: RowValues + ?Sized>(
         &self,
-        db: &mut Database,
+        db: &mut DatabaseConnection,
         rows: &R,
         encoded: &EncodedRows,
         attempt: Attempt,
@@ -245,7 +245,7 @@ impl BulkWriter {
     /// Inserts rows by statements with several rows each, which the server checks one by one.
     async fn insert_rows<R: RowValues + ?Sized>(
         &self,
-        db: &mut Database,
+        db: &mut DatabaseConnection,
         rows: &R,
         encoded: &EncodedRows,
         which: &[usize],

@@ -3,7 +3,7 @@
 use tidemill_types::{FieldType, Value};
 
 use super::{ExistingTable, existing_columns, grouped, string, text};
-use crate::database::Database;
+use crate::database::DatabaseConnection;
 use crate::dialect::Dialect;
 use crate::error::DbError;
 use crate::param::Param;
@@ -35,7 +35,10 @@ const KEYS: &str = "SELECT name, column_name FROM (SELECT 'c ' || k.constraint_n
     WHERE i.table_owner = :3 AND i.table_name = :4 AND i.uniqueness = 'UNIQUE' AND i.index_type = 'NORMAL') \
     ORDER BY name, position";
 
-pub(super) async fn find(db: &mut Database, name: &TableName) -> Result<Option<ExistingTable>, DbError> {
+pub(super) async fn find(
+    db: &mut DatabaseConnection,
+    name: &TableName,
+) -> Result<Option<ExistingTable>, DbError> {
     let folded = name.folded(Dialect::Oracle);
     let schema = |schema: &Option<String>| Param {
         ty: FieldType::String,

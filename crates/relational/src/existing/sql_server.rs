@@ -3,7 +3,7 @@
 use tidemill_types::{FieldType, Value};
 
 use super::{ExistingTable, existing_columns, grouped, string, text};
-use crate::database::Database;
+use crate::database::DatabaseConnection;
 use crate::dialect::Dialect;
 use crate::error::DbError;
 use crate::param::Param;
@@ -35,7 +35,10 @@ const KEYS: &str = "SELECT CAST(i.index_id AS bigint), c.name FROM sys.indexes A
     WHERE i.object_id = @P1 AND i.is_unique = 1 AND i.has_filter = 0 AND i.is_disabled = 0 \
     ORDER BY i.index_id, k.key_ordinal";
 
-pub(super) async fn find(db: &mut Database, name: &TableName) -> Result<Option<ExistingTable>, DbError> {
+pub(super) async fn find(
+    db: &mut DatabaseConnection,
+    name: &TableName,
+) -> Result<Option<ExistingTable>, DbError> {
     let quoted = name.quoted(Dialect::SqlServer);
     let types = [FieldType::Long, FieldType::String, FieldType::String];
     let found = db.query(FIND, &[string(&quoted)], &types).await?;

@@ -6,7 +6,7 @@ use tidemill_types::{EventId, FieldType, PartitionId};
 
 use super::TableRow;
 use crate::bulk::{BulkWriter, Mapping, Operation};
-use crate::database::Database;
+use crate::database::DatabaseConnection;
 use crate::error::{DbError, DbErrorKind};
 use crate::existing::ExistingTable;
 use crate::expression::{Expression, SqlColumn, SqlStatement, SqlWriter};
@@ -19,7 +19,7 @@ use crate::text_format::check;
 const WRITERS_MAX: usize = 32;
 
 pub struct TableConnection {
-    pub db: Database,
+    pub db: DatabaseConnection,
     existing: ExistingTable,
     /// In the order of the declaration.
     columns: Vec<SqlColumn>,
@@ -32,7 +32,8 @@ pub struct TableConnection {
 
 impl TableConnection {
     pub async fn open(options: &StoreOptions, positions: &PositionTable) -> Result<Self, DbError> {
-        let connected = Database::connect(&options.url, options.user.as_deref(), options.password.as_deref());
+        let connected =
+            DatabaseConnection::connect(&options.url, options.user.as_deref(), options.password.as_deref());
         let mut db = connected.await?;
         let opened = async {
             let existing = ExistingTable::open(&mut db, &options.schema, options.creates_table).await?;

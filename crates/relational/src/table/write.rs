@@ -7,7 +7,7 @@ use super::connection::TableConnection;
 use super::{RelationalTable, TableRow, Written};
 use crate::attempts::{Attempts, Checked};
 use crate::bulk::{BulkWriter, Operation};
-use crate::database::Database;
+use crate::database::DatabaseConnection;
 use crate::error::DbError;
 use crate::expression::Expression;
 
@@ -174,9 +174,9 @@ async fn bulk(
 
 /// Calls `attempt` for all rows, and after a refusal for the halves, until the refused rows stand alone.
 async fn halving(
-    db: &mut Database,
+    db: &mut DatabaseConnection,
     count: usize,
-    attempt: impl AsyncFn(&mut Database, usize, usize) -> Result<(), DbError>,
+    attempt: impl AsyncFn(&mut DatabaseConnection, usize, usize) -> Result<(), DbError>,
 ) -> Result<Vec<RefusedRow>, DbError> {
     let mut attempts = Attempts::new(count);
     while let Some(next) = attempts.next(db).await? {

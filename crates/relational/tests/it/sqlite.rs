@@ -2,7 +2,7 @@
 
 use std::sync::Barrier;
 
-use tidemill_relational::{Database, DatabaseUrl, DbError};
+use tidemill_relational::{DatabaseConnection, DatabaseUrl, DbError};
 use tokio::runtime::Builder;
 
 /// SQLite refuses a change of the journal at once while another connection makes it, and a connection waits for that.
@@ -19,7 +19,7 @@ fn connections_that_open_a_new_file_together_wait_for_each_other() {
                 let runtime = Builder::new_current_thread().enable_all().build().unwrap();
                 barrier.wait();
                 runtime.block_on(async {
-                    let mut database = Database::connect(&url, None, None).await?;
+                    let mut database = DatabaseConnection::connect(&url, None, None).await?;
                     database.run("CREATE TABLE IF NOT EXISTS t (n INTEGER)").await?;
                     database.close().await;
                     Ok::<(), DbError>(())

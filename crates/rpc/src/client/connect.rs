@@ -82,8 +82,8 @@ pub(super) async fn connect(link: &Link) -> Result<(Connection, ConnectionTask)>
         Security::Secret(_) => {
             let (connection, task) = http2(link, stream).await?;
             prove(link, &connection).await.map_err(|failure| match failure {
-                Refusal::Told(error) => error,
-                Refusal::Ended(reason) => link.unavailable(format!(
+                ConnectRefusal::Told(error) => error,
+                ConnectRefusal::Ended(reason) => link.unavailable(format!(
                     "it ended the connection before it proved which node it is ({reason}): is it a node of this cluster that proves itself by \
                      the shared secret, as this one does, and not by a certificate?"
                 )),
@@ -94,9 +94,9 @@ pub(super) async fn connect(link: &Link) -> Result<(Connection, ConnectionTask)>
             let (stream, alert) = tls::encrypt(link, files, stream).await?;
             let (connection, task) = http2(link, stream).await?;
             prove(link, &connection).await.map_err(|failure| match (failure, alert.get()) {
-                (Refusal::Told(error), _) => error,
-                (Refusal::Ended(_), Some(alert)) => tls::refused(link, files, alert),
-                (Refusal::Ended(reason), None) => link.unavailable(format!(
+                (ConnectRefusal::Told(error), _) => error,
+                (ConnectRefusal::Ended(_), Some(alert)) => tls::refused(link, files, alert),
+                (ConnectRefusal::Ended(reason), None) => link.unavailable(format!(
                     "it ended the connection before it said which node it is ({reason})"
                 )),
             })?;
@@ -164,7 +164,7 @@ async fn http2(
 }
 
 /// Reasons for which two nodes do not come together.
-enum Refusal {
+enum ConnectRefusal {
     /// One of them has said why.
     Told(Error),
     /// The connection has ended without a word.
@@ -172,7 +172,7 @@ enum Refusal {
 }
 
 /// Says which node this is, and finds out which one the other is.
-async fn prove(link: &Link, connection: &Connection) -> Result<(), Refusal> {
+async fn prove(link: &Link, connection: &Connection) -> Result<(), ConnectRefusal> {
     let own = &link.settings.identity;
     let secret = match &link.settings.security {
         Security::Secret(secret) => Some(secret),
@@ -195,7 +195,7 @@ async fn prove(link: &Link, connection: &Connection) -> Result<(), Refusal> {
     if let Some(secret) = secret {
         prove_secret(link, connection, secret, &hello, &welcome).await?;
     }
-    check(link, &welcome).map_err(Refusal::Told)
+    check(link, &welcome).map_err(ConnectRefusal::Told)
 }
 
 /// Checks that the other node knows the secret, and then proves that this one does.
@@ -205,7 +205,7 @@ async fn prove_secret(
     secret: &Secret,
     hello: &Hello,
     welcome: &Welcome,
-) -> Result<(), Refusal> {
+) -> Result<(), ConnectRefusal> {
     let is_proven = secret.is_proven(&welcome.proof, Side::Callee, hello, welcome);
     // an empty proof tells the other node why the connection ends, so that its log says so, too
     let proof = if is_proven { secret.proof(Side::Caller, hello, welcome) } else { vec![] };
@@ -214,7 +214,7 @@ async fn prove_secret(
     let proof = tonic::Request::new(Proof { proof: proof.into() });
     let accepted = grpc.unary(proof, path, ProstCodec::<Proof, ProofAccepted>::default()).await;
     if !is_proven {
-        return Err(Refusal::Told(link.error(
+        return Err(ConnectRefusal::Told(link.error(
             ErrorKind::Forbidden,
             format!(
                 "it does not have the secret of node `{}`: give all nodes of the cluster the same one, and start those that have another one \
@@ -251,12 +251,12 @@ fn check(link: &Link, welcome: &Welcome) -> Result<()> {
     }
 }
 
-fn refusal(link: &Link, status: &tonic::Status) -> Refusal {
+fn refusal(link: &Link, status: &tonic::Status) -> ConnectRefusal {
     match status.code() {
         Code::PermissionDenied | Code::Unauthenticated => {
-            Refusal::Told(link.error(ErrorKind::Forbidden, status.message()))
+            ConnectRefusal::Told(link.error(ErrorKind::Forbidden, status.message()))
         }
-        _ => Refusal::Ended(
+        _ => ConnectRefusal::Ended(
             std::error::Error::source(status).map_or_else(|| status.message().to_owned(), chain),
         ),
     }

@@ -210,7 +210,7 @@ impl Link {
                 format!("the call has {length} bytes, and a message at most {most} (message_bytes_max): send less at once"),
             )));
         }
-        // at most 1 GiB, which `Limits::check` asserts
+        // at most 1 GiB, which `CallLimits::check` asserts
         let permit = timeout_at(deadline, self.request_bytes.acquire_many(length as u32)).await;
         match permit {
             Ok(Ok(permit)) => Ok(permit),

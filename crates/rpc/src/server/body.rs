@@ -20,7 +20,7 @@ const PREFIX_BYTES: usize = 5;
 pub(super) type BytesPermit = Arc<Mutex<Option<OwnedSemaphorePermit>>>;
 
 /// Body of a request: one message. It is not read before there is room for all of it.
-pub(super) struct RequestBody<B> {
+pub(super) struct CallBody<B> {
     inner: B,
     room: Arc<Semaphore>,
     permit: BytesPermit,
@@ -31,7 +31,7 @@ pub(super) struct RequestBody<B> {
     rest: usize,
 }
 
-impl<B> RequestBody<B> {
+impl<B> CallBody<B> {
     pub fn new(inner: B, room: Arc<Semaphore>, permit: BytesPermit, message_bytes_max: usize) -> Self {
         Self { inner, room, permit, message_bytes_max, prefix: [0; PREFIX_BYTES], prefix_filled: 0, rest: 0 }
     }
@@ -76,7 +76,7 @@ impl<B> RequestBody<B> {
     }
 }
 
-impl<B> Body for RequestBody<B>
+impl<B> Body for CallBody<B>
 where
     B: Body<Data = Bytes, Error: std::fmt::Display> + Unpin,
 {
@@ -112,7 +112,7 @@ where
 /// Counts of a call, which last until its reply is sent.
 pub(super) struct Active {
     pub _request: ActiveRequest,
-    pub _count: super::session::Count,
+    pub _count: super::session::CallSlot,
 }
 
 /// Body of a reply. It keeps the call active until it is sent.
@@ -156,12 +156,8 @@ mod tests {
         let parts: VecDeque<_> =
             parts.iter().map(|part| Ok::<_, Infallible>(Frame::data(Bytes::from_static(part)))).collect();
         let permit = BytesPermit::default();
-        let body = RequestBody::new(
-            StreamBody::new(futures::stream::iter(parts)),
-            room.clone(),
-            permit.clone(),
-            1000,
-        );
+        let body =
+            CallBody::new(StreamBody::new(futures::stream::iter(parts)), room.clone(), permit.clone(), 1000);
         let collected = body.collect().now_or_never().expect("all parts are there");
         (collected.map(|all| all.to_bytes()).map_err(|status| status.message().to_owned()), permit)
     }

@@ -16,7 +16,7 @@ use tonic::{Code, Status};
 use tonic_prost::ProstCodec;
 
 use super::RpcFrontEnd;
-use super::body::{Active, BytesPermit, ReplyBody, RequestBody};
+use super::body::{Active, BytesPermit, CallBody, ReplyBody};
 use super::handshake::Handshake;
 use super::run::{CallRun, Method};
 use crate::call::PeerIdentity;
@@ -40,16 +40,16 @@ pub(super) struct Session {
 }
 
 /// One of the calls and streams under way.
-pub(super) struct Count(Arc<Session>);
+pub(super) struct CallSlot(Arc<Session>);
 
-impl Count {
+impl CallSlot {
     fn new(session: &Arc<Session>) -> Self {
         session.active.send_modify(|active| *active += 1);
         Self(session.clone())
     }
 }
 
-impl Drop for Count {
+impl Drop for CallSlot {
     fn drop(&mut self) {
         self.0.active.send_modify(|active| *active -= 1);
     }
@@ -149,9 +149,8 @@ impl Session {
         let message_bytes_max = settings.limits.message_bytes_max + MESSAGE_OVERHEAD_BYTES;
         // given back when the handler is done, before the caller sees the reply and sends the next call
         let permit = BytesPermit::default();
-        let request = request.map(|body| {
-            RequestBody::new(body, self.request_bytes.clone(), permit.clone(), message_bytes_max)
-        });
+        let request = request
+            .map(|body| CallBody::new(body, self.request_bytes.clone(), permit.clone(), message_bytes_max));
         let run = CallRun {
             handler: self.front_end.handler.clone(),
             peer,
@@ -201,7 +200,7 @@ impl Session {
                 "node `{node}` closes the connection to make room for others"
             )));
         };
-        let active = Active { _request: request, _count: Count::new(self) };
+        let active = Active { _request: request, _count: CallSlot::new(self) };
         Ok((peer, active))
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use tidemill_rpc::{CallError, Limits, NodeSettings};
+use tidemill_rpc::{CallError, CallLimits, NodeSettings};
 use tidemill_types::ErrorKind;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -115,10 +115,10 @@ async fn a_node_that_is_back_is_called_again() {
 async fn a_node_that_freezes_is_noticed_and_found_again() {
     let node = Node::start(settings("b")).await;
     let proxy = Proxy::start(node.address.clone()).await;
-    let limits = Limits {
+    let limits = CallLimits {
         keep_alive_interval: Duration::from_millis(100),
         keep_alive_timeout: Duration::from_millis(300),
-        ..Limits::default()
+        ..CallLimits::default()
     };
     let peer = Arc::new(client(NodeSettings { limits, ..settings("a") }, "b", &proxy.address));
     assert!(peer.call(request(ECHO, "")).await.is_ok());
@@ -146,14 +146,14 @@ async fn a_node_that_freezes_is_noticed_and_found_again() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_caller_that_freezes_is_given_up() {
-    let limits = Limits {
+    let limits = CallLimits {
         keep_alive_interval: Duration::from_millis(100),
         keep_alive_timeout: Duration::from_millis(300),
-        ..Limits::default()
+        ..CallLimits::default()
     };
     let node = Node::start(NodeSettings { limits, ..settings("b") }).await;
     let proxy = Proxy::start(node.address.clone()).await;
-    let limits = Limits { keep_alive_interval: Duration::from_secs(3600), ..Limits::default() };
+    let limits = CallLimits { keep_alive_interval: Duration::from_secs(3600), ..CallLimits::default() };
     let peer = client(NodeSettings { limits, ..settings("a") }, "b", &proxy.address);
     let call = tokio::spawn(async move { peer.call(request(WAIT, "")).await });
     node.wait_for_work(1).await;

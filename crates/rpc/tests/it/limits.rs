@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidemill_rpc::{CallError, CallRequest, Limits, NodeSettings};
+use tidemill_rpc::{CallError, CallLimits, CallRequest, NodeSettings};
 use tidemill_types::ErrorKind;
 
 use crate::nodes::{BIG, COUNT, ECHO, Node, WAIT, payload, request, settings, until};
 
-fn limited(node: &str, limits: Limits) -> NodeSettings {
+fn limited(node: &str, limits: CallLimits) -> NodeSettings {
     NodeSettings { limits, ..settings(node) }
 }
 
@@ -19,7 +19,7 @@ fn short(kind: u16, content: impl Into<bytes::Bytes>) -> CallRequest {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn too_large_messages_are_refused_on_either_side() {
-    let small = || Limits { message_bytes_max: 1000, ..Limits::default() };
+    let small = || CallLimits { message_bytes_max: 1000, ..CallLimits::default() };
     let node = Node::start(limited("b", small())).await;
     // by the node that calls
     let peer = node.client(limited("a", small()));
@@ -52,7 +52,7 @@ async fn too_large_messages_are_refused_on_either_side() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn calls_beyond_the_limit_wait_for_their_turn() {
     let node = Node::start(settings("b")).await;
-    let limits = Limits { calls_max: 2, streams_max: 1, ..Limits::default() };
+    let limits = CallLimits { calls_max: 2, streams_max: 1, ..CallLimits::default() };
     let peer = Arc::new(node.client(limited("a", limits)));
     let call = |text: &'static str| {
         let peer = peer.clone();
@@ -78,7 +78,8 @@ async fn calls_beyond_the_limit_wait_for_their_turn() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bytes_of_calls_under_way_are_limited() {
-    let limits = || Limits { message_bytes_max: 100_000, request_bytes_max: 250_000, ..Limits::default() };
+    let limits =
+        || CallLimits { message_bytes_max: 100_000, request_bytes_max: 250_000, ..CallLimits::default() };
     let node = Node::start(limited("b", limits())).await;
     let wait = |peer: &Arc<tidemill_rpc::PeerClient>| {
         let peer = peer.clone();

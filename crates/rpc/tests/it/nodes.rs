@@ -10,8 +10,8 @@ use futures::stream::BoxStream;
 use futures::{FutureExt, StreamExt};
 use tidemill_gateway::{Gateway, Metrics};
 use tidemill_rpc::{
-    CallHandler, CallRequest, IncomingCall, Limits, NodeIdentity, NodeSettings, PROTOCOL, PeerClient, Reply,
-    RpcFrontEnd, Secret, Security,
+    CallHandler, CallLimits, CallRequest, IncomingCall, NodeIdentity, NodeSettings, PROTOCOL, PeerClient,
+    Reply, RpcFrontEnd, Secret, Security,
 };
 use tidemill_types::{Error, PartitionId, Result};
 use tokio::runtime::Handle;
@@ -198,7 +198,7 @@ pub fn settings(node: &str) -> NodeSettings {
         identity: NodeIdentity { cluster_id: "c".into(), node: node.into(), incarnation: 7 },
         protocols: 1..=3,
         security: Security::Secret(Secret::new(*b"0123456789abcdef").unwrap()),
-        limits: Limits::default(),
+        limits: CallLimits::default(),
     }
 }
 

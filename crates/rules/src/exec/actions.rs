@@ -9,10 +9,10 @@ use tidemill_types::decode::FieldValue;
 use tidemill_types::{FieldType, StreamSchema, Timestamp, Value};
 
 use super::context::ExecutionContext;
-use crate::catalog::{Catalog, Entity};
+use crate::catalog::{Entity, RuleCatalog};
 use crate::expr::eval::{append, eval};
 use crate::expr::ops::{self, ArithmeticOp};
-use crate::expr::{Expr, Frame, RuleValue};
+use crate::expr::{Bindings, Expr, RuleValue};
 use crate::plan::{Action, Change, ChangeOp, RulePlan};
 
 /// A document change whose values are computed and that can be applied.
@@ -60,8 +60,8 @@ impl PreparedFiring {
     pub(crate) fn compute(
         &mut self,
         rule: &RulePlan,
-        catalog: &Catalog,
-        frame: &Frame<'_>,
+        catalog: &RuleCatalog,
+        frame: &Bindings<'_>,
     ) -> Result<(), String> {
         self.changes.clear();
         self.events.clear();
@@ -108,7 +108,7 @@ impl PreparedFiring {
     pub(crate) fn apply_changes<H: ExecutionContext>(
         &mut self,
         host: &mut H,
-        catalog: &Catalog,
+        catalog: &RuleCatalog,
         now: i64,
     ) -> Result<u64, String> {
         if self.changes.is_empty() {
@@ -145,7 +145,7 @@ enum UndoChange {
 }
 
 impl UndoChange {
-    fn run(self, store: &mut Store, catalog: &Catalog) -> Result<(), String> {
+    fn run(self, store: &mut Store, catalog: &RuleCatalog) -> Result<(), String> {
         let entity = match &self {
             Self::Remove(e, _) | Self::Restore(e, _) | Self::InsertAgain(e, _) => *e,
         };
@@ -162,7 +162,7 @@ impl UndoChange {
 /// Applies one change. Returns `None` if the document stayed as it was.
 fn apply_change(
     store: &mut Store,
-    catalog: &Catalog,
+    catalog: &RuleCatalog,
     change: &DocumentChange,
     now: Timestamp,
 ) -> Result<Option<UndoChange>, String> {
@@ -216,7 +216,7 @@ fn apply_change(
 }
 
 /// Returns the `_id` of a bound document.
-fn doc_id(frame: &Frame<'_>, slot: usize) -> Result<RuleValue<'static>, String> {
+fn doc_id(frame: &Bindings<'_>, slot: usize) -> Result<RuleValue<'static>, String> {
     let id = frame.doc(slot).map(|doc| RuleValue::from_value(get_path(doc, "_id")));
     id.map(RuleValue::into_owned)
         .ok_or_else(|| "internal error: a matched document cannot be read".to_owned())
@@ -224,7 +224,7 @@ fn doc_id(frame: &Frame<'_>, slot: usize) -> Result<RuleValue<'static>, String> 
 
 /// Combines the changes of one document into one update. A change whose value is missing leaves its field
 /// alone.
-fn update(changes: &[Change], frame: &Frame<'_>) -> Result<Update, String> {
+fn update(changes: &[Change], frame: &Bindings<'_>) -> Result<Update, String> {
     let mut update = Update::new();
     for change in changes {
         let path = change.path.as_str();
@@ -274,7 +274,7 @@ fn insert(
     key: &Expr,
     fields: &[(Arc<str>, Expr)],
     upsert: bool,
-    frame: &Frame<'_>,
+    frame: &Bindings<'_>,
 ) -> Result<DocumentChange, String> {
     let id = eval(key, frame).into_owned();
     let Some(raw_id) = id.to_raw_bson().filter(|_| !id.is_absent()) else {
@@ -306,7 +306,11 @@ fn insert(
     })
 }
 
-fn emit(schema: &StreamSchema, exprs: &[Option<Expr>], frame: &Frame<'_>) -> Result<Vec<FieldValue>, String> {
+fn emit(
+    schema: &StreamSchema,
+    exprs: &[Option<Expr>],
+    frame: &Bindings<'_>,
+) -> Result<Vec<FieldValue>, String> {
     let mut cells = Vec::with_capacity(exprs.len());
     for (field, expr) in schema.fields.iter().zip(exprs) {
         let value = expr.as_ref().map_or(RuleValue::Missing, |e| eval(e, frame));

@@ -3,10 +3,10 @@
 use smallvec::SmallVec;
 use tidemill_docs::{Collection, DocBytes, Filter, FindOptions, Store};
 
-use crate::catalog::Catalog;
-use crate::expr::Frame;
+use crate::catalog::RuleCatalog;
+use crate::expr::Bindings;
 use crate::expr::eval::{append, eval, truth};
-use crate::plan::{DocumentSource, Lookup, RulePlan, Step};
+use crate::plan::{DocumentLookup, DocumentSource, RulePlan, Step};
 
 /// Limit on the combinations of documents that one rule may match for one event.
 pub const MATCHES_MAX: usize = 10_000;
@@ -39,7 +39,7 @@ impl DocumentMatches {
         &self.docs[i * self.slots..(i + 1) * self.slots]
     }
 
-    fn push(&mut self, frame: &Frame<'_>) {
+    fn push(&mut self, frame: &Bindings<'_>) {
         self.docs.extend(frame.docs[..self.slots].iter().map(|d| d.cloned()));
         self.count += 1;
     }
@@ -58,7 +58,7 @@ pub(crate) struct MatchProgress {
 }
 
 impl MatchProgress {
-    fn failed(&mut self, step: usize, filter: Option<usize>, frame: &Frame<'_>, slots: usize) {
+    fn failed(&mut self, step: usize, filter: Option<usize>, frame: &Bindings<'_>, slots: usize) {
         if !self.enabled {
             return;
         }
@@ -77,7 +77,7 @@ pub(crate) struct TooManyMatches;
 /// Depth-first search for every combination of documents that satisfies the conditions of `rule`.
 pub(crate) struct MatchSearch<'s> {
     pub rule: &'s RulePlan,
-    pub catalog: &'s Catalog,
+    pub catalog: &'s RuleCatalog,
     pub store: &'s Store,
     pub matches: &'s mut DocumentMatches,
     pub progress: &'s mut MatchProgress,
@@ -85,7 +85,7 @@ pub(crate) struct MatchSearch<'s> {
 
 impl MatchSearch<'_> {
     /// Continues at condition `step` with the documents bound in `frame`.
-    pub(crate) fn run(&mut self, step: usize, frame: &Frame<'_>) -> Result<(), TooManyMatches> {
+    pub(crate) fn run(&mut self, step: usize, frame: &Bindings<'_>) -> Result<(), TooManyMatches> {
         let rule = self.rule;
         match rule.steps.get(step) {
             None => {
@@ -106,7 +106,12 @@ impl MatchSearch<'_> {
         }
     }
 
-    fn look_up(&mut self, step: usize, lookup: &Lookup, frame: &Frame<'_>) -> Result<(), TooManyMatches> {
+    fn look_up(
+        &mut self,
+        step: usize,
+        lookup: &DocumentLookup,
+        frame: &Bindings<'_>,
+    ) -> Result<(), TooManyMatches> {
         let mut found = 0;
         let slots = self.rule.slots.len();
         let name = &self.catalog.entities[self.rule.slots[lookup.slot].entity].name;
@@ -143,7 +148,7 @@ impl MatchSearch<'_> {
 pub(crate) fn candidates<E>(
     collection: &Collection,
     source: &DocumentSource,
-    frame: &Frame<'_>,
+    frame: &Bindings<'_>,
     each: &mut impl FnMut(&DocBytes) -> Result<bool, E>,
 ) -> Result<(), E> {
     match source {

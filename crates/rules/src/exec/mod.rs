@@ -19,8 +19,8 @@ pub use effects::{Counters, ERRORS_MAX, Effects, EmittedBatch, Outbound, RuleCou
 pub use matching::MATCHES_MAX;
 use matching::{DocumentMatches, MatchProgress, MatchSearch};
 
-use crate::expr::block::{Block, ROWS, word};
-use crate::expr::{Columns, Frame, Row};
+use crate::expr::block::{ROWS, RowBlock, word};
+use crate::expr::{Bindings, Columns, Row};
 use crate::index::CandidateRules;
 use crate::program::Program;
 use crate::why::Trace;
@@ -75,7 +75,7 @@ struct RuleRun<'t, H> {
     /// Row that the first emitted event gets.
     first_emitted_row: u32,
     /// Emitted events by stream.
-    emitted: Vec<Vec<EmittedEvent>>,
+    emitted: Vec<Vec<RuleEmission>>,
     /// Emitted events whose rules have not run yet: stream, and index in `emitted[stream]`.
     queue: VecDeque<(usize, usize)>,
     duplicates: BTreeMap<usize, u64>,
@@ -83,7 +83,7 @@ struct RuleRun<'t, H> {
     prepared: PreparedFiring,
 }
 
-struct EmittedEvent {
+struct RuleEmission {
     cells: Vec<FieldValue>,
     time: i64,
     source_row: u32,
@@ -212,7 +212,7 @@ impl Executor {
         for start in (0..columns.rows).step_by(ROWS) {
             let len = (columns.rows - start).min(ROWS);
             let kept = part.keep.map_or(u64::MAX, |k| word(k, start, len));
-            index.select(&Block { columns, start, len }, kept, &mut self.selection);
+            index.select(&RowBlock { columns, start, len }, kept, &mut self.selection);
             let hits = std::mem::replace(&mut self.selection.hits, std::mem::take(&mut self.hits));
             let mut rest = hits.as_slice();
             while let Some(hit) = rest.first() {
@@ -248,7 +248,7 @@ impl Executor {
             if row.is_multiple_of(ROWS) {
                 let len = (columns.rows - row).min(ROWS);
                 let kept = parts[part].keep.map_or(u64::MAX, |k| word(k, row, len));
-                index.select(&Block { columns, start: row, len }, kept, &mut cursor.selection);
+                index.select(&RowBlock { columns, start: row, len }, kept, &mut cursor.selection);
                 cursor.next = 0;
             }
             let first = cursor.next;
@@ -318,7 +318,7 @@ impl Executor {
         self.matches.clear(rule.slots.len());
         self.progress.enabled = turn.trace.is_on() && !rule.steps.is_empty();
         self.progress.deepest = None;
-        let frame = Frame::new(source.row);
+        let frame = Bindings::new(source.row);
         let mut search = MatchSearch {
             rule,
             catalog: program.catalog(),
@@ -344,7 +344,7 @@ impl Executor {
         let matches = std::mem::take(&mut self.matches);
         for i in 0..matches.len() {
             let docs = matches.get(i);
-            let frame = Frame::bound(source.row, docs);
+            let frame = Bindings::bound(source.row, docs);
             let first = turn.emitted_count;
             match turn.fire(rule, &frame, source) {
                 Ok(()) => {
@@ -449,7 +449,7 @@ impl<H: ExecutionContext> RuleRun<'_, H> {
     fn fire(
         &mut self,
         rule: &crate::plan::RulePlan,
-        frame: &Frame<'_>,
+        frame: &Bindings<'_>,
         source: TriggerEvent<'_>,
     ) -> Result<(), String> {
         let catalog = self.program.catalog();
@@ -504,7 +504,7 @@ impl<H: ExecutionContext> RuleRun<'_, H> {
             self.queue.push_back((stream, self.emitted[stream].len()));
         }
         let depth = source.depth + 1;
-        self.emitted[stream].push(EmittedEvent { cells, time, source_row: source.source_row, number, depth });
+        self.emitted[stream].push(RuleEmission { cells, time, source_row: source.source_row, number, depth });
     }
 
     /// Converts the emitted events to batches.

@@ -11,7 +11,7 @@ use arrow_buffer::{BooleanBuffer, NullBuffer};
 
 use super::eval::truth;
 use super::ops::{ArithmeticOp, CompareOp};
-use super::row::{ColumnData, Columns, Frame, Row};
+use super::row::{Bindings, ColumnData, Columns, Row};
 use super::{Expr, funcs};
 pub use compile::{integer_const, plain_column};
 
@@ -29,7 +29,7 @@ pub struct TriMask {
 
 /// Up to 64 consecutive rows of a batch.
 #[derive(Debug, Clone, Copy)]
-pub struct Block<'a> {
+pub struct RowBlock<'a> {
     /// The batch.
     pub columns: &'a Columns<'a>,
     /// Index of the first row.
@@ -38,7 +38,7 @@ pub struct Block<'a> {
     pub len: usize,
 }
 
-impl Block<'_> {
+impl RowBlock<'_> {
     /// Returns a mask of all rows of the block.
     pub fn all(&self) -> u64 {
         ones(self.len)
@@ -145,7 +145,7 @@ pub enum FloatOp {
 
 impl BoolOp {
     /// Evaluates the condition. Only the rows in `active` are meaningful in the result.
-    pub fn eval(&self, block: &Block<'_>, active: u64) -> TriMask {
+    pub fn eval(&self, block: &RowBlock<'_>, active: u64) -> TriMask {
         if active == 0 {
             return TriMask { true_rows: 0, false_rows: 0 };
         }
@@ -205,7 +205,7 @@ impl BoolOp {
             Self::Rows(expr) => {
                 let mut out = TriMask { true_rows: 0, false_rows: 0 };
                 for_each(active, |i| {
-                    let frame = Frame::new(Row::Batch(block.columns, block.start + i));
+                    let frame = Bindings::new(Row::Batch(block.columns, block.start + i));
                     match truth(expr, &frame) {
                         Some(true) => out.true_rows |= 1 << i,
                         Some(false) => out.false_rows |= 1 << i,
@@ -269,7 +269,7 @@ fn pack(truths: &[u8; ROWS]) -> u64 {
     out
 }
 
-fn compare_ints(op: CompareOp, a: &IntOp, b: &IntOp, block: &Block<'_>) -> TriMask {
+fn compare_ints(op: CompareOp, a: &IntOp, b: &IntOp, block: &RowBlock<'_>) -> TriMask {
     let mut left = [0; ROWS];
     let there = a.eval(block, &mut left);
     if let IntOp::Const(c) = b {
@@ -297,7 +297,7 @@ fn compare_ints(op: CompareOp, a: &IntOp, b: &IntOp, block: &Block<'_>) -> TriMa
     tri_mask(there, holds)
 }
 
-fn compare_floats(op: CompareOp, a: &FloatOp, b: &FloatOp, block: &Block<'_>) -> TriMask {
+fn compare_floats(op: CompareOp, a: &FloatOp, b: &FloatOp, block: &RowBlock<'_>) -> TriMask {
     let (mut left, mut right) = ([0.0; ROWS], [0.0; ROWS]);
     let there = a.eval(block, &mut left) & b.eval(block, &mut right);
     // comparisons with NaN are missing
@@ -313,7 +313,7 @@ fn compare_floats(op: CompareOp, a: &FloatOp, b: &FloatOp, block: &Block<'_>) ->
     tri_mask(there, holds)
 }
 
-fn compare_strs(op: CompareOp, column: usize, right: &StrOp, block: &Block<'_>, active: u64) -> TriMask {
+fn compare_strs(op: CompareOp, column: usize, right: &StrOp, block: &RowBlock<'_>, active: u64) -> TriMask {
     let ColumnData::Str(left) = block.columns.columns[column].data else {
         return TriMask { true_rows: 0, false_rows: 0 };
     };
@@ -339,7 +339,7 @@ fn compare_strs(op: CompareOp, column: usize, right: &StrOp, block: &Block<'_>, 
 
 impl IntOp {
     /// Writes the values to `out` and returns the rows that have one.
-    fn eval(&self, block: &Block<'_>, out: &mut [i64; ROWS]) -> u64 {
+    fn eval(&self, block: &RowBlock<'_>, out: &mut [i64; ROWS]) -> u64 {
         match self {
             Self::Const(c) => {
                 out.fill(*c);
@@ -423,7 +423,7 @@ fn checked(out: &mut [i64; ROWS], right: &[i64; ROWS], compute: impl Fn(i64, i64
 }
 
 impl FloatOp {
-    fn eval(&self, block: &Block<'_>, out: &mut [f64; ROWS]) -> u64 {
+    fn eval(&self, block: &RowBlock<'_>, out: &mut [f64; ROWS]) -> u64 {
         match self {
             Self::Const(c) => {
                 out.fill(*c);

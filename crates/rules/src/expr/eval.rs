@@ -5,13 +5,13 @@ use std::sync::Arc;
 use bson::RawBsonRef;
 use bson::raw::{RawArrayBuf, RawBson, RawDocumentBuf};
 
-use super::row::Frame;
+use super::row::Bindings;
 use super::value::RuleValue;
 use super::{Expr, ExprNode, JsonPath, funcs, ops};
 
 /// Evaluates `expr` for the event and documents of `frame`. Never fails: a value that cannot be computed is
 /// missing.
-pub fn eval<'a>(expr: &'a Expr, frame: &Frame<'a>) -> RuleValue<'a> {
+pub fn eval<'a>(expr: &'a Expr, frame: &Bindings<'a>) -> RuleValue<'a> {
     match &expr.kind {
         ExprNode::Const(c) => c.value(),
         ExprNode::Event { column, json: false, .. } => frame.row.value(*column),
@@ -51,7 +51,7 @@ pub fn eval<'a>(expr: &'a Expr, frame: &Frame<'a>) -> RuleValue<'a> {
 }
 
 /// Evaluates `expr` as a condition; `None` is missing.
-pub fn truth(expr: &Expr, frame: &Frame<'_>) -> Option<bool> {
+pub fn truth(expr: &Expr, frame: &Bindings<'_>) -> Option<bool> {
     match &expr.kind {
         ExprNode::Not(x) => truth(x, frame).map(|b| !b),
         ExprNode::And(parts) => {
@@ -119,7 +119,7 @@ fn is_in<'v>(value: &RuleValue<'_>, items: impl Iterator<Item = RuleValue<'v>>) 
     answer
 }
 
-fn call<'a>(func: funcs::Func, args: &'a [Expr], frame: &Frame<'a>) -> RuleValue<'a> {
+fn call<'a>(func: funcs::Func, args: &'a [Expr], frame: &Bindings<'a>) -> RuleValue<'a> {
     match args {
         [x] => funcs::call(func, &mut [eval(x, frame)]),
         [a, b] => funcs::call(func, &mut [eval(a, frame), eval(b, frame)]),
@@ -159,7 +159,7 @@ fn json_bson(json: serde_json::Value) -> Option<RawBson> {
 }
 
 /// Builds a document from the fields whose value is not missing.
-pub fn object(fields: &[(Arc<str>, Expr)], frame: &Frame<'_>) -> RawDocumentBuf {
+pub fn object(fields: &[(Arc<str>, Expr)], frame: &Bindings<'_>) -> RawDocumentBuf {
     let mut doc = RawDocumentBuf::new();
     for (name, expr) in fields {
         if let Some(value) = eval(expr, frame).to_raw_bson() {
@@ -176,7 +176,7 @@ pub fn append(doc: &mut RawDocumentBuf, name: &str, value: RawBson) {
     }
 }
 
-fn array(items: &[Expr], frame: &Frame<'_>) -> RawArrayBuf {
+fn array(items: &[Expr], frame: &Bindings<'_>) -> RawArrayBuf {
     let mut out = RawArrayBuf::new();
     for value in items.iter().filter_map(|x| eval(x, frame).to_raw_bson()) {
         out.push(value);

@@ -91,7 +91,7 @@ const SPECIAL: [&str; 4] = ["if", "coalesce", "exists", "matches"];
 
 /// A call with a wrong number or wrong types of arguments.
 #[derive(Debug, PartialEq, Eq)]
-pub struct CallError {
+pub struct ArgumentError {
     /// Index of the wrong argument; `None` if their number is wrong.
     pub argument: Option<usize>,
     /// The expected type or the expected call, for messages.
@@ -152,15 +152,15 @@ impl Func {
     }
 
     /// Returns the result type of a call with arguments of these types.
-    pub fn check(self, args: &[ExprType]) -> Result<ExprType, CallError> {
+    pub fn check(self, args: &[ExprType]) -> Result<ExprType, ArgumentError> {
         let (least, most) = self.arity();
         if args.len() < least || args.len() > most {
-            return Err(CallError { argument: None, expected: format!("`{}`", self.usage()) });
+            return Err(ArgumentError { argument: None, expected: format!("`{}`", self.usage()) });
         }
         let want = |position: usize, wanted: ExprType| match args.get(position) {
             Some(ty) if !ty.may_be(wanted) => {
                 let example = if wanted == ExprType::Span { ", for example `1 hour`" } else { "" };
-                Err(CallError { argument: Some(position), expected: format!("{wanted}{example}") })
+                Err(ArgumentError { argument: Some(position), expected: format!("{wanted}{example}") })
             }
             _ => Ok(()),
         };
@@ -209,7 +209,7 @@ impl Func {
             Self::Replace => (0..3).try_for_each(|i| want(i, ExprType::Str)).map(|()| ExprType::Str),
             Self::Concat | Self::Text => {
                 match args.iter().position(|t| matches!(t, ExprType::Object | ExprType::Array)) {
-                    Some(i) => Err(CallError {
+                    Some(i) => Err(ArgumentError {
                         argument: Some(i),
                         expected: "text, a number, a time or a boolean".into(),
                     }),
@@ -250,7 +250,7 @@ impl Func {
     }
 }
 
-fn least_greatest_type(args: &[ExprType]) -> Result<ExprType, CallError> {
+fn least_greatest_type(args: &[ExprType]) -> Result<ExprType, ArgumentError> {
     let mut all = args[0];
     for (position, ty) in args.iter().enumerate() {
         let ordered =
@@ -263,7 +263,7 @@ fn least_greatest_type(args: &[ExprType]) -> Result<ExprType, CallError> {
                 } else {
                     format!("{all}, as the arguments before it")
                 };
-                return Err(CallError { argument: Some(position), expected });
+                return Err(ArgumentError { argument: Some(position), expected });
             }
         }
     }

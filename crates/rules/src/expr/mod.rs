@@ -20,7 +20,7 @@ use tidemill_lang::Span;
 
 pub use funcs::Func;
 pub use ops::{ArithmeticOp, CompareOp};
-pub use row::{Columns, Frame, Row};
+pub use row::{Bindings, Columns, Row};
 pub use ty::ExprType;
 pub use value::RuleValue;
 

@@ -204,14 +204,14 @@ pub const SLOTS_MAX: usize = 12;
 
 /// An event and the documents bound so far; an empty slot is `None`.
 #[derive(Debug, Clone, Copy)]
-pub struct Frame<'a> {
+pub struct Bindings<'a> {
     /// The event.
     pub row: Row<'a>,
     /// The documents by slot.
     pub docs: [Option<&'a DocBytes>; SLOTS_MAX],
 }
 
-impl<'a> Frame<'a> {
+impl<'a> Bindings<'a> {
     /// Creates a frame without documents.
     pub fn new(row: Row<'a>) -> Self {
         Self { row, docs: [None; SLOTS_MAX] }
@@ -233,11 +233,11 @@ impl<'a> Frame<'a> {
 
     /// Returns a copy of the frame with `doc` in `slot`.
     #[inline]
-    pub fn with<'b>(&self, slot: usize, doc: &'b DocBytes) -> Frame<'b>
+    pub fn with<'b>(&self, slot: usize, doc: &'b DocBytes) -> Bindings<'b>
     where
         'a: 'b,
     {
-        let mut bound: Frame<'b> = *self;
+        let mut bound: Bindings<'b> = *self;
         bound.docs[slot] = Some(doc);
         bound
     }

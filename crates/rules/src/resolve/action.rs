@@ -11,7 +11,7 @@ use tidemill_types::{FieldType, did_you_mean};
 use super::names::{Binding, dotted};
 use super::rule::{ConditionResolver, doc_path, report_unknown_entity};
 use super::{codes, expr, locality};
-use crate::catalog::{Catalog, Entity};
+use crate::catalog::{Entity, RuleCatalog};
 use crate::expr::{Const, Expr, ExprNode, ExprType};
 use crate::plan::{Action, Change, ChangeOp};
 
@@ -61,7 +61,7 @@ struct ActionResolver<'r, 'c> {
 }
 
 impl ActionResolver<'_, '_> {
-    fn catalog(&self) -> &Catalog {
+    fn catalog(&self) -> &RuleCatalog {
         self.conditions.names.catalog
     }
 

@@ -12,7 +12,7 @@ use super::names::{Binding, NameScope};
 use super::rule::{ConditionResolver, report_unknown_entity};
 use super::{action, codes, expr};
 use crate::aggregate::Aggregate;
-use crate::catalog::Catalog;
+use crate::catalog::RuleCatalog;
 use crate::expr::{AggFunc, Const, Expr, ExprNode, ExprType};
 use crate::plan::{Check, DocumentSlot, Step};
 use crate::sql::{self, AggregateSource, SqlQuery};
@@ -20,7 +20,7 @@ use crate::sql::{self, AggregateSource, SqlQuery};
 /// Compiles an aggregate rule. Returns `None` if there was an error, which has been reported.
 pub(crate) fn aggregate(
     decl: &AggregateDecl,
-    catalog: &Catalog,
+    catalog: &RuleCatalog,
     sink: &mut DiagnosticSink,
 ) -> Option<Aggregate> {
     let (mut conditions, root) = source(decl, catalog, sink)?;
@@ -100,7 +100,7 @@ pub(crate) fn aggregate(
 /// Resolves the first condition: the stream or entity that the aggregate reads.
 fn source<'c>(
     decl: &AggregateDecl,
-    catalog: &'c Catalog,
+    catalog: &'c RuleCatalog,
     sink: &mut DiagnosticSink,
 ) -> Option<(ConditionResolver<'c>, AggregateSource)> {
     let Some(Condition::Event(first)) = decl.conditions.first() else {

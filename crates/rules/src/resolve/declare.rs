@@ -10,12 +10,16 @@ use tidemill_types::{Field, FieldType, StreamSchema, did_you_mean};
 
 use super::codes;
 use super::locality;
-use crate::catalog::{Catalog, Entity, Index, Relation, RelationOwner};
+use crate::catalog::{Entity, Index, Relation, RelationOwner, RuleCatalog};
 
 /// Collects the declarations of all files, and the streams of `given` that the files do not declare.
 /// Erroneous declarations are reported and left out.
-pub(crate) fn declare(modules: &[Module], given: &[Arc<StreamSchema>], sink: &mut DiagnosticSink) -> Catalog {
-    let mut catalog = Catalog::default();
+pub(crate) fn declare(
+    modules: &[Module],
+    given: &[Arc<StreamSchema>],
+    sink: &mut DiagnosticSink,
+) -> RuleCatalog {
+    let mut catalog = RuleCatalog::default();
     unique_names(modules, sink);
     let items = || modules.iter().flat_map(|m| &m.items);
     for item in items() {
@@ -82,7 +86,7 @@ fn unique_names(modules: &[Module], sink: &mut DiagnosticSink) {
     }
 }
 
-fn event(decl: &EventDecl, catalog: &mut Catalog, sink: &mut DiagnosticSink) {
+fn event(decl: &EventDecl, catalog: &mut RuleCatalog, sink: &mut DiagnosticSink) {
     let mut fields: Vec<Field> = Vec::with_capacity(decl.fields.len());
     for field in &decl.fields {
         if field.name.name.starts_with('_') {
@@ -163,7 +167,7 @@ fn unique_by_key(decl: &EventDecl, key: &str, span: Span) -> Diagnostic {
     Diagnostic::warning(codes::UNIQUE_BY_KEY, span, message).help(help)
 }
 
-fn entity(decl: &EntityDecl, catalog: &mut Catalog, sink: &mut DiagnosticSink) {
+fn entity(decl: &EntityDecl, catalog: &mut RuleCatalog, sink: &mut DiagnosticSink) {
     let mut indexes: Vec<Index> = Vec::new();
     for index in &decl.indexes {
         let index_decl =
@@ -206,7 +210,7 @@ fn entity(decl: &EntityDecl, catalog: &mut Catalog, sink: &mut DiagnosticSink) {
 fn relation(
     decl: &RelationDecl,
     body: Option<RelationOwner>,
-    catalog: &mut Catalog,
+    catalog: &mut RuleCatalog,
     sink: &mut DiagnosticSink,
 ) {
     let Some(target) = catalog.entity(&decl.target.name) else {
@@ -263,7 +267,7 @@ fn relation(
     }
 }
 
-pub(crate) fn owner_name(catalog: &Catalog, owner: RelationOwner) -> &str {
+pub(crate) fn owner_name(catalog: &RuleCatalog, owner: RelationOwner) -> &str {
     match owner {
         RelationOwner::Stream(s) => &catalog.streams[s].name,
         RelationOwner::Entity(e) => &catalog.entities[e].name,
@@ -275,7 +279,7 @@ pub(crate) fn owner_name(catalog: &Catalog, owner: RelationOwner) -> &str {
 fn owners(
     decl: &RelationDecl,
     body: Option<RelationOwner>,
-    catalog: &Catalog,
+    catalog: &RuleCatalog,
     sink: &mut DiagnosticSink,
 ) -> Vec<RelationOwner> {
     let by = decl.by.name.as_str();

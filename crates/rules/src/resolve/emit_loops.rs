@@ -4,12 +4,12 @@ use tidemill_lang::Diagnostic;
 use tidemill_lang::diagnostic::DiagnosticSink;
 
 use super::codes;
-use crate::catalog::Catalog;
+use crate::catalog::RuleCatalog;
 use crate::plan::{Action, RulePlan};
 
 /// Warns of each circle of rules that run on every event of their stream. Streams with an `id` end it, as they take an event
 /// once, and a condition may end it.
-pub(super) fn warn(rules: &[RulePlan], catalog: &Catalog, sink: &mut DiagnosticSink) {
+pub(super) fn warn(rules: &[RulePlan], catalog: &RuleCatalog, sink: &mut DiagnosticSink) {
     let mut reported = vec![false; rules.len()];
     for first in 0..rules.len() {
         if reported[first] {
@@ -30,7 +30,7 @@ pub(super) fn warn(rules: &[RulePlan], catalog: &Catalog, sink: &mut DiagnosticS
 }
 
 /// Returns the rules of a shortest circle that begins with rule `first`, in order.
-fn circle_of(first: usize, rules: &[RulePlan], catalog: &Catalog) -> Option<Vec<usize>> {
+fn circle_of(first: usize, rules: &[RulePlan], catalog: &RuleCatalog) -> Option<Vec<usize>> {
     let mut from: Vec<Option<usize>> = vec![None; rules.len()];
     let mut queue = std::collections::VecDeque::from([first]);
     while let Some(rule) = queue.pop_front() {
@@ -55,7 +55,7 @@ fn circle_of(first: usize, rules: &[RulePlan], catalog: &Catalog) -> Option<Vec<
 }
 
 /// Returns the streams to which a rule certainly emits an event for each event of its own.
-fn emitted<'r>(rule: &'r RulePlan, catalog: &'r Catalog) -> impl Iterator<Item = usize> {
+fn emitted<'r>(rule: &'r RulePlan, catalog: &'r RuleCatalog) -> impl Iterator<Item = usize> {
     let runs_always = rule.checks.is_empty() && rule.steps.is_empty();
     rule.actions.iter().filter_map(move |action| match action {
         Action::Emit { stream, .. } if runs_always && catalog.streams[*stream].id.is_empty() => Some(*stream),

@@ -12,8 +12,8 @@ use super::codes;
 use super::names::{Binding, NameScope, chain, is_field_name};
 use crate::expr::ops::{self, TypeMismatch};
 use crate::expr::{
-    AggFunc, ArithmeticOp, CompareOp, Const, Expr, ExprNode, ExprType, Frame, Func, JsonPath, RegexPattern,
-    Row, eval, funcs,
+    AggFunc, ArithmeticOp, Bindings, CompareOp, Const, Expr, ExprNode, ExprType, Func, JsonPath,
+    RegexPattern, Row, eval, funcs,
 };
 
 /// Limit on the nodes of an expression after its `let`s are inlined.
@@ -460,7 +460,7 @@ fn fold(expr: Expr) -> Expr {
     }
     let folded = match expr.kind {
         ExprNode::Object(_) | ExprNode::Array(_) | ExprNode::Aggregate(..) => None,
-        _ => Const::of(&eval::eval(&expr, &Frame::new(Row::Cells(&[], 0)))),
+        _ => Const::of(&eval::eval(&expr, &Bindings::new(Row::Cells(&[], 0)))),
     };
     match folded {
         Some(value) => Expr { kind: ExprNode::Const(value), ..expr },

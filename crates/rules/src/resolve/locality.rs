@@ -15,7 +15,7 @@
 use tidemill_lang::{Diagnostic, Span};
 
 use super::codes;
-use crate::catalog::{Catalog, Entity, Relation, RelationOwner};
+use crate::catalog::{Entity, Relation, RelationOwner, RuleCatalog};
 
 /// A lookup of documents that may be in another partition.
 pub(crate) struct LocalityError {
@@ -26,7 +26,11 @@ pub(crate) struct LocalityError {
 }
 
 /// Checks that `relation` is local in rules on events of `stream`.
-pub(crate) fn relation(catalog: &Catalog, relation: &Relation, stream: usize) -> Result<(), LocalityError> {
+pub(crate) fn relation(
+    catalog: &RuleCatalog,
+    relation: &Relation,
+    stream: usize,
+) -> Result<(), LocalityError> {
     let target = &catalog.entities[relation.target];
     if target.replicated || key_is_shard(catalog, stream, target) {
         return Ok(());
@@ -44,18 +48,18 @@ pub(crate) fn relation(catalog: &Catalog, relation: &Relation, stream: usize) ->
 }
 
 /// Returns whether the key of `stream` and the shard field of `entity` have equal names.
-pub(crate) fn key_is_shard(catalog: &Catalog, stream: usize, entity: &Entity) -> bool {
+pub(crate) fn key_is_shard(catalog: &RuleCatalog, stream: usize, entity: &Entity) -> bool {
     catalog.key_name(stream) == Some(entity.shard.as_str())
 }
 
 /// Creates the error for a condition on documents of `entity`, which may be in any partition.
-pub(crate) fn not_local_condition(entity: usize, stream: usize, catalog: &Catalog) -> LocalityError {
+pub(crate) fn not_local_condition(entity: usize, stream: usize, catalog: &RuleCatalog) -> LocalityError {
     LocalityError { what: format!("a condition on `{}`", catalog.entities[entity].name), entity, stream }
 }
 
 impl LocalityError {
     /// Builds the report, with a proposal for the declaration.
-    pub(crate) fn diagnostic(&self, span: Span, catalog: &Catalog) -> Diagnostic {
+    pub(crate) fn diagnostic(&self, span: Span, catalog: &RuleCatalog) -> Diagnostic {
         let entity = &catalog.entities[self.entity];
         let stream = &catalog.streams[self.stream];
         let (name, shard) = (&entity.name, &entity.shard);

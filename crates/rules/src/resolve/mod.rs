@@ -18,12 +18,12 @@ use tidemill_lang::rules::ast::{Item, Module};
 use tidemill_types::StreamSchema;
 
 use crate::aggregate::Aggregate;
-use crate::catalog::Catalog;
+use crate::catalog::RuleCatalog;
 use crate::plan::RulePlan;
 
 /// The resolved files of an app. Only meaningful if no errors were reported.
 pub(crate) struct ResolvedApp {
-    pub catalog: Catalog,
+    pub catalog: RuleCatalog,
     pub rules: Vec<RulePlan>,
     pub aggregates: Vec<Aggregate>,
 }

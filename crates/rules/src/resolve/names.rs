@@ -10,14 +10,14 @@ use tidemill_lang::{Diagnostic, Span};
 use tidemill_types::{column, did_you_mean};
 
 use super::codes;
-use crate::catalog::{Catalog, RelationOwner};
+use crate::catalog::{RelationOwner, RuleCatalog};
 use crate::expr::{DocPath, Expr, ExprNode, ExprType, JsonPath};
 
 /// The names that an expression may use.
 #[derive(Clone)]
 pub(crate) struct NameScope<'c> {
     /// Declarations of the app.
-    pub catalog: &'c Catalog,
+    pub catalog: &'c RuleCatalog,
     /// Names bound by the conditions so far, with their spans.
     pub bindings: Vec<(Ident, Binding)>,
     /// The event or document whose fields can be used by their bare names.
@@ -51,7 +51,7 @@ pub(crate) enum Binding {
 
 impl<'c> NameScope<'c> {
     /// Creates a scope without names.
-    pub(crate) fn new(catalog: &'c Catalog) -> Self {
+    pub(crate) fn new(catalog: &'c RuleCatalog) -> Self {
         Self {
             catalog,
             bindings: Vec::new(),

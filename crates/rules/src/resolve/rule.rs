@@ -9,10 +9,10 @@ use tidemill_types::did_you_mean;
 
 use super::names::{Binding, NameScope};
 use super::{action, codes, declare, expr, locality};
-use crate::catalog::{Catalog, Entity, RelationOwner};
+use crate::catalog::{Entity, RelationOwner, RuleCatalog};
 use crate::expr::row::SLOTS_MAX;
 use crate::expr::{CompareOp, DocPath, Expr, ExprNode, ExprType, JsonPath};
-use crate::plan::{Check, DocumentSlot, DocumentSource, Lookup, RulePlan, Step};
+use crate::plan::{Check, DocumentLookup, DocumentSlot, DocumentSource, RulePlan, Step};
 
 /// Resolves the conditions of a rule or an aggregate, one after the other.
 pub(crate) struct ConditionResolver<'c> {
@@ -28,7 +28,7 @@ pub(crate) struct ConditionResolver<'c> {
 }
 
 /// Compiles a rule. Returns `None` if there was an error, which has been reported.
-pub(crate) fn rule(decl: &RuleDecl, catalog: &Catalog, sink: &mut DiagnosticSink) -> Option<RulePlan> {
+pub(crate) fn rule(decl: &RuleDecl, catalog: &RuleCatalog, sink: &mut DiagnosticSink) -> Option<RulePlan> {
     let Some((Condition::Event(first), rest)) = decl.conditions.split_first() else {
         let span = decl.conditions.first().map_or(decl.name.span, Condition::span);
         sink.push(
@@ -71,7 +71,7 @@ pub(crate) fn rule(decl: &RuleDecl, catalog: &Catalog, sink: &mut DiagnosticSink
     })
 }
 
-pub(crate) fn report_unknown_stream(name: &ast::Ident, catalog: &Catalog, sink: &mut DiagnosticSink) {
+pub(crate) fn report_unknown_stream(name: &ast::Ident, catalog: &RuleCatalog, sink: &mut DiagnosticSink) {
     let (message, help) = if catalog.entity(&name.name).is_some() {
         (
             format!("`{}` is an entity, not an event", name.name),
@@ -88,7 +88,7 @@ pub(crate) fn report_unknown_stream(name: &ast::Ident, catalog: &Catalog, sink: 
     sink.push(diagnostic);
 }
 
-pub(crate) fn report_unknown_entity(name: &ast::Ident, catalog: &Catalog, sink: &mut DiagnosticSink) {
+pub(crate) fn report_unknown_entity(name: &ast::Ident, catalog: &RuleCatalog, sink: &mut DiagnosticSink) {
     let message = if catalog.stream(&name.name).is_some() {
         format!("`{}` is an event, not an entity", name.name)
     } else {
@@ -239,7 +239,7 @@ impl<'c> ConditionResolver<'c> {
         };
         let filters = self.filters(c.filters.as_deref().unwrap_or(&[]), slot, relation.target, index, sink);
         let filters = self.hoist(filters?, c.negated);
-        self.steps.push(Step::Lookup(Lookup {
+        self.steps.push(Step::Lookup(DocumentLookup {
             slot,
             source,
             filters,
@@ -273,7 +273,7 @@ impl<'c> ConditionResolver<'c> {
         {
             sink.push(warning);
         }
-        self.steps.push(Step::Lookup(Lookup {
+        self.steps.push(Step::Lookup(DocumentLookup {
             slot,
             source,
             filters,
@@ -374,7 +374,7 @@ impl<'c> ConditionResolver<'c> {
 }
 
 /// Returns the expression for the event's field `name`.
-pub(crate) fn event_column(catalog: &Catalog, stream: usize, name: &str, span: Span) -> Option<Expr> {
+pub(crate) fn event_column(catalog: &RuleCatalog, stream: usize, name: &str, span: Span) -> Option<Expr> {
     let schema = &catalog.streams[stream];
     let column = schema.field_index(name)?;
     let ty = ExprType::of_field(schema.fields[column].ty);

@@ -11,9 +11,9 @@ use std::sync::Arc;
 use tidemill_types::{Duration, FieldType, column};
 
 use crate::aggregate::{AggregateInsert, FieldLayout};
-use crate::catalog::{Catalog, Entity};
+use crate::catalog::{Entity, RuleCatalog};
 use crate::expr::{AggFunc, ArithmeticOp, CompareOp, Const, Expr, ExprNode, ExprType};
-use crate::plan::{Check, DocumentSlot, DocumentSource, Lookup, Step};
+use crate::plan::{Check, DocumentLookup, DocumentSlot, DocumentSource, Step};
 
 /// Arrow type of times in tables.
 const TIMESTAMP: &str = "Timestamp(Microsecond, Some(\"UTC\"))";
@@ -27,7 +27,7 @@ pub(crate) enum AggregateSource {
 
 /// The part of a query that all inserts of an aggregate share.
 pub(crate) struct SqlQuery<'q> {
-    pub catalog: &'q Catalog,
+    pub catalog: &'q RuleCatalog,
     pub root: AggregateSource,
     /// Name that the rule binds the event to.
     pub event: &'q str,
@@ -108,7 +108,7 @@ fn table(query: &SqlQuery<'_>, slot: usize) -> String {
 }
 
 /// Returns the conditions that a looked-up document must satisfy.
-fn join_conditions(query: &SqlQuery<'_>, lookup: &Lookup) -> Vec<String> {
+fn join_conditions(query: &SqlQuery<'_>, lookup: &DocumentLookup) -> Vec<String> {
     let entity = &query.catalog.entities[query.slots[lookup.slot].entity];
     let field = |path: &str| doc_column(query, lookup.slot, path);
     let equal = |path: &str, x: &Expr| format!("{} = {}", typed_column(&field(path), x.ty), value(query, x));

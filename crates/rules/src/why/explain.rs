@@ -8,7 +8,7 @@ use super::render::{self, RenderedTerm};
 use super::trace::{Trace, TraceOutcome, TraceRecord, TracedPart, TracedRun};
 use crate::expr::eval::truth;
 use crate::expr::value::document_json;
-use crate::expr::{Columns, Frame, Row};
+use crate::expr::{Bindings, Columns, Row};
 use crate::plan::{Check, RulePlan, Step};
 use crate::program::Program;
 
@@ -293,7 +293,7 @@ fn outcome(program: &Program, id: usize, row: Row<'_>, found: &TracedEvent<'_>) 
             TraceOutcome::Fired(_) | TraceOutcome::FiredMore(_) => {}
         }
     }
-    let frame = Frame::new(row);
+    let frame = Bindings::new(row);
     match rule.checks.iter().find(|c| truth(&c.expr, &frame) != Some(true)) {
         Some(check) => not_fired(program, rule, check, &frame, &[]),
         None => Outcome::Unknown,
@@ -351,7 +351,7 @@ fn missed(
     step: usize,
     filter: Option<u32>,
 ) -> Outcome {
-    let frame = Frame::bound(row, docs);
+    let frame = Bindings::bound(row, docs);
     match rule.steps.get(step) {
         Some(Step::Filter(check)) => not_fired(program, rule, check, &frame, docs),
         Some(Step::Lookup(lookup)) => {
@@ -385,7 +385,7 @@ fn not_fired(
     program: &Program,
     rule: &RulePlan,
     check: &Check,
-    frame: &Frame<'_>,
+    frame: &Bindings<'_>,
     docs: &[Option<DocBytes>],
 ) -> Outcome {
     Outcome::NotFired {

@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 use super::explain::{BoundDocument, Explanation, Outcome};
 use crate::exec::id_of;
 use crate::expr::eval::{eval, truth};
-use crate::expr::{Expr, ExprNode, Frame, RuleValue};
-use crate::plan::{DocumentSource, Lookup, RulePlan};
+use crate::expr::{Bindings, Expr, ExprNode, RuleValue};
+use crate::plan::{DocumentLookup, DocumentSource, RulePlan};
 use crate::program::Program;
 
 /// Limit on the characters of a rendered value.
@@ -81,7 +81,7 @@ pub(super) fn rendered_term(
     program: &Program,
     rule: &RulePlan,
     expr: &Expr,
-    frame: &Frame<'_>,
+    frame: &Bindings<'_>,
 ) -> RenderedTerm {
     RenderedTerm { text: name(program, rule, expr), value: display(&eval(expr, frame)) }
 }
@@ -91,7 +91,7 @@ pub(super) fn condition_terms(
     program: &Program,
     rule: &RulePlan,
     expr: &Expr,
-    frame: &Frame<'_>,
+    frame: &Bindings<'_>,
 ) -> Vec<RenderedTerm> {
     let mut all: Vec<RenderedTerm> = Vec::new();
     let mut add = |x: &Expr| {
@@ -112,7 +112,7 @@ pub(super) fn condition_terms(
 }
 
 /// Explains why a condition does not hold.
-pub(super) fn reason(program: &Program, rule: &RulePlan, expr: &Expr, frame: &Frame<'_>) -> String {
+pub(super) fn reason(program: &Program, rule: &RulePlan, expr: &Expr, frame: &Bindings<'_>) -> String {
     let text = one_line(program.text(expr.span));
     if truth(expr, frame) == Some(false) {
         let values: Vec<String> = condition_terms(program, rule, expr, frame)
@@ -139,7 +139,7 @@ pub(super) fn reason(program: &Program, rule: &RulePlan, expr: &Expr, frame: &Fr
 
 /// Returns the first absent field in `expr`, except where absence is handled (`== null`, `exists`,
 /// `coalesce`).
-fn first_missing<'e>(expr: &'e Expr, frame: &Frame<'_>) -> Option<&'e Expr> {
+fn first_missing<'e>(expr: &'e Expr, frame: &Bindings<'_>) -> Option<&'e Expr> {
     match &expr.kind {
         ExprNode::Event { .. } | ExprNode::Doc { .. } => {
             let missing = is_absent(expr, frame);
@@ -150,12 +150,17 @@ fn first_missing<'e>(expr: &'e Expr, frame: &Frame<'_>) -> Option<&'e Expr> {
     }
 }
 
-fn is_absent(expr: &Expr, frame: &Frame<'_>) -> bool {
+fn is_absent(expr: &Expr, frame: &Bindings<'_>) -> bool {
     eval(expr, frame).is_absent()
 }
 
 /// Explains why a lookup found no document, or found one that must not exist.
-pub(super) fn not_found(program: &Program, rule: &RulePlan, lookup: &Lookup, frame: &Frame<'_>) -> String {
+pub(super) fn not_found(
+    program: &Program,
+    rule: &RulePlan,
+    lookup: &DocumentLookup,
+    frame: &Bindings<'_>,
+) -> String {
     let entity = &program.catalog().entities[rule.slots[lookup.slot].entity];
     if lookup.negated {
         let which =

@@ -6,9 +6,9 @@ use std::fmt::Write as _;
 use arrow_array::RecordBatch;
 use proptest::prelude::*;
 use tidemill_rules::Program;
-use tidemill_rules::expr::block::{Block, BoolOp, ROWS};
+use tidemill_rules::expr::block::{BoolOp, ROWS, RowBlock};
 use tidemill_rules::expr::eval::truth;
-use tidemill_rules::expr::{Columns, Frame, Row};
+use tidemill_rules::expr::{Bindings, Columns, Row};
 
 use crate::world::batch;
 
@@ -212,10 +212,10 @@ proptest! {
             let op = BoolOp::compile(&check.expr);
             for start in (0..columns.rows).step_by(ROWS) {
                 let len = (columns.rows - start).min(ROWS);
-                let block = Block { columns: &columns, start, len };
+                let block = RowBlock { columns: &columns, start, len };
                 let tri = op.eval(&block, block.all());
                 for i in 0..len {
-                    let expected = truth(&check.expr, &Frame::new(Row::Batch(&columns, start + i)));
+                    let expected = truth(&check.expr, &Bindings::new(Row::Batch(&columns, start + i)));
                     let found = match (tri.true_rows >> i & 1, tri.false_rows >> i & 1) {
                         (1, 0) => Some(true),
                         (0, 1) => Some(false),

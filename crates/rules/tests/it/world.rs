@@ -7,7 +7,7 @@ use arrow_array::RecordBatch;
 use arrow_buffer::BooleanBuffer;
 use bson::raw::RawDocument;
 use serde_json::Value as Json;
-use tidemill_docs::{DocBytes, Limits, Store};
+use tidemill_docs::{DocBytes, Store, StoreLimits};
 use tidemill_rules::{Effects, ExecutionContext, Executor, Program, Route, StreamPart, Trace, TraceLimits};
 use tidemill_types::decode::{BatchBuilder, FieldValue};
 use tidemill_types::{Offset, PartitionId, StreamSchema, Timestamp, partition_of_key};
@@ -53,7 +53,7 @@ impl ExecutionContext for Partition<'_> {
 
 impl World {
     pub fn new(program: &Program) -> Self {
-        let mut store = Store::new(Limits::default());
+        let mut store = Store::new(StoreLimits::default());
         for spec in program.collections() {
             store.create_collection(spec).unwrap();
         }

@@ -8,7 +8,7 @@ use bson::{Bson, Document};
 use bytes::Bytes;
 use serde::Deserialize;
 use tidemill_access::{Action, Resource};
-use tidemill_docs::{Command, DocBytes};
+use tidemill_docs::{DocBytes, DocumentCommand};
 use tidemill_engine::Durability;
 use tidemill_types::{Error, Result};
 use utoipa::IntoParams;
@@ -108,7 +108,7 @@ pub(crate) async fn insert(
     }
     let work = move |engine: &Engine| {
         let (docs, ids) = with_ids(engine, &collection, documents)?;
-        let command = Command::Insert { collection, docs, ordered: false };
+        let command = DocumentCommand::Insert { collection, docs, ordered: false };
         Ok((engine.write_documents(command, params.durability)?, ids))
     };
     let (outcome, ids) = call.engine(work).await?;
@@ -221,7 +221,7 @@ pub(crate) async fn replace(
                 None => new_id(engine, &collection, &document, &ids)?,
             };
             let filter = by_id(id)?;
-            let command = Command::Replace {
+            let command = DocumentCommand::Replace {
                 collection,
                 filter,
                 doc: doc_bytes(&document)?,
@@ -264,7 +264,7 @@ pub(crate) async fn update(
             let Some((found, _)) = existing(engine, &collection, ids)? else {
                 return Err(missing(&collection, &id));
             };
-            let command = Command::Update {
+            let command = DocumentCommand::Update {
                 collection,
                 filter: by_id(found)?,
                 update: doc_bytes(&update)?,
@@ -304,7 +304,7 @@ pub(crate) async fn delete(
             let Some((found, _)) = existing(engine, &collection, ids)? else {
                 return Err(missing(&collection, &id));
             };
-            let command = Command::Delete { collection, filter: by_id(found)?, multi: false };
+            let command = DocumentCommand::Delete { collection, filter: by_id(found)?, multi: false };
             engine.write_documents(command, params.durability)
         })
         .await?;

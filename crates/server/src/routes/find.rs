@@ -7,7 +7,7 @@ use bson::oid::ObjectId;
 use bson::raw::{RawDocument, RawDocumentBuf};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
-use tidemill_docs::{Command, DocBytes, FindOptions, Projection, SortOrder};
+use tidemill_docs::{DocBytes, DocumentCommand, FindOptions, Projection, SortOrder};
 use tidemill_types::{Error, Result};
 use utoipa::ToSchema;
 
@@ -169,7 +169,7 @@ pub(crate) async fn update(
     content: RequestBody,
 ) -> Result<Response, ApiError> {
     let UpdateRequest { filter, update, multi, upsert } = content.json(&call).await?;
-    let command = Command::Update {
+    let command = DocumentCommand::Update {
         collection,
         filter: doc_bytes(&filter.0)?,
         update: doc_bytes(&update.0)?,
@@ -212,7 +212,7 @@ pub(crate) async fn delete(
     content: RequestBody,
 ) -> Result<Response, ApiError> {
     let DeleteRequest { filter, multi } = content.json(&call).await?;
-    let command = Command::Delete { collection, filter: doc_bytes(&filter.0)?, multi };
+    let command = DocumentCommand::Delete { collection, filter: doc_bytes(&filter.0)?, multi };
     let outcome = call.engine(move |engine| engine.write_documents(command, params.durability)).await?;
     let (status, reply) = into_reply(outcome)?;
     Ok((status, Json(reply)).into_response())

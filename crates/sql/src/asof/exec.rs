@@ -28,7 +28,7 @@ use super::node::Nearest;
 
 /// One input of the join.
 #[derive(Debug, Clone)]
-pub(super) struct Side {
+pub(super) struct JoinInput {
     pub input: Arc<dyn ExecutionPlan>,
     /// Keys, then the time: the order in which the rows have to come.
     pub order: Vec<Arc<dyn PhysicalExpr>>,
@@ -40,7 +40,7 @@ pub(super) struct Side {
 /// Bounds: holds one batch of each side, and the right batches of the matches that it is about to return.
 #[derive(Debug)]
 pub(super) struct AsofJoinExec {
-    sides: [Side; 2],
+    sides: [JoinInput; 2],
     nearest: Nearest,
     is_outer: bool,
     orders: [LexOrdering; 2],
@@ -49,7 +49,13 @@ pub(super) struct AsofJoinExec {
 }
 
 impl AsofJoinExec {
-    pub fn new(left: Side, right: Side, nearest: Nearest, is_outer: bool, schema: SchemaRef) -> Result<Self> {
+    pub fn new(
+        left: JoinInput,
+        right: JoinInput,
+        nearest: Nearest,
+        is_outer: bool,
+        schema: SchemaRef,
+    ) -> Result<Self> {
         let mut orders = Vec::with_capacity(2);
         for side in [&left, &right] {
             let options = options(side.order.len(), nearest.times());
@@ -77,7 +83,7 @@ impl AsofJoinExec {
     }
 
     /// Returns the keys of a side.
-    fn keys(side: &Side) -> Vec<Arc<dyn PhysicalExpr>> {
+    fn keys(side: &JoinInput) -> Vec<Arc<dyn PhysicalExpr>> {
         side.order.iter().take(side.order.len().saturating_sub(1)).cloned().collect()
     }
 }
@@ -155,7 +161,8 @@ impl ExecutionPlan for AsofJoinExec {
         let Ok([left_input, right_input]) = <[Arc<dyn ExecutionPlan>; 2]>::try_from(children) else {
             return internal_err!("an ASOF JOIN has two inputs");
         };
-        let (left, right) = (Side { input: left_input, ..left }, Side { input: right_input, ..right });
+        let (left, right) =
+            (JoinInput { input: left_input, ..left }, JoinInput { input: right_input, ..right });
         Ok(Arc::new(Self::new(left, right, self.nearest, self.is_outer, self.schema())?))
     }
 

@@ -18,7 +18,7 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::SendableRecordBatchStream;
 use futures::StreamExt;
 
-use crate::deadline;
+use crate::execution::deadline;
 
 /// Right batches from which one result batch takes its rows.
 const SOURCES_MAX: usize = 32;
@@ -131,14 +131,14 @@ pub(super) struct Merge {
 
 /// Rows of the next result batch.
 #[derive(Default)]
-struct Output {
+struct JoinedRows {
     left: Vec<u32>,
     /// Source, from 1 on, and row in it; (0, 0) for no match.
     right: Vec<(usize, usize)>,
     sources: Vec<Arc<Encoded>>,
 }
 
-impl Output {
+impl JoinedRows {
     fn push(&mut self, left: usize, matched: Option<&Candidate>) -> Result<()> {
         let Ok(left) = u32::try_from(left) else { return internal_err!("a batch has more than 2^32 rows") };
         self.left.push(left);
@@ -192,7 +192,7 @@ impl Merge {
                     None => return Ok(None),
                 },
             };
-            let mut output = Output::default();
+            let mut output = JoinedRows::default();
             let mut row = from;
             while row < left.batch.num_rows() && output.sources.len() < SOURCES_MAX {
                 if row.is_multiple_of(ROWS_PER_LOOK) {
@@ -251,7 +251,7 @@ impl Merge {
         Ok(())
     }
 
-    fn batch(&self, left: &RecordBatch, output: &Output) -> Result<RecordBatch> {
+    fn batch(&self, left: &RecordBatch, output: &JoinedRows) -> Result<RecordBatch> {
         let rows = UInt32Array::from(output.left.clone());
         let mut columns = Vec::with_capacity(self.schema.fields().len());
         for column in left.columns() {

@@ -17,7 +17,7 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_planner::{ExtensionPlanner, PhysicalPlanner};
 
-use super::exec::{AsofJoinExec, Side};
+use super::exec::{AsofJoinExec, JoinInput};
 
 /// Choice of the nearest row of the right side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -174,7 +174,7 @@ impl ExtensionPlanner for AsofPlanner {
             sides[0].1.push(physical(of_left, &left_schema)?);
             sides[1].1.push(physical(of_right, &right_schema)?);
         }
-        let [left, right] = sides.map(|(input, order)| Side { input: input.clone(), order });
+        let [left, right] = sides.map(|(input, order)| JoinInput { input: input.clone(), order });
         let schema = Arc::new(node.schema.as_arrow().clone());
         let join = AsofJoinExec::new(left, right, node.nearest, node.is_outer, schema)?;
         Ok(Some(Arc::new(join)))

@@ -5,17 +5,17 @@ use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::logical_expr::utils::split_conjunction;
 use datafusion::logical_expr::{Between, BinaryExpr, Expr, JoinType, LogicalPlan, Operator};
 
-use super::node::{Bound, Side};
+use super::node::{BoundSide, FillBound};
 use crate::time_cast::without_time_cast;
 
 /// Returns the bounds that the conditions below an aggregate set to `time`, an expression over the output of `plan`.
-pub(super) fn of_conditions(plan: &LogicalPlan, time: &Expr) -> Vec<Bound> {
+pub(super) fn of_conditions(plan: &LogicalPlan, time: &Expr) -> Vec<FillBound> {
     let mut bounds = Vec::new();
     collect(plan, time, &mut bounds);
     bounds
 }
 
-fn collect(plan: &LogicalPlan, time: &Expr, bounds: &mut Vec<Bound>) {
+fn collect(plan: &LogicalPlan, time: &Expr, bounds: &mut Vec<FillBound>) {
     let time = without_time_cast(unalias(time));
     match plan {
         LogicalPlan::Filter(node) => {
@@ -63,16 +63,16 @@ fn column(expr: &Expr) -> Option<&Column> {
 }
 
 /// Adds the bounds of one condition.
-fn add(condition: &Expr, time: &Expr, bounds: &mut Vec<Bound>) {
+fn add(condition: &Expr, time: &Expr, bounds: &mut Vec<FillBound>) {
     let is_time = |expr: &Expr| without_time_cast(unalias(expr)) == time;
-    let mut push = |side, expr: &Expr| bounds.push(Bound { side, expr: expr.clone() });
+    let mut push = |side, expr: &Expr| bounds.push(FillBound { side, expr: expr.clone() });
     match condition {
         Expr::Between(Between { expr, negated: false, low, high }) if is_time(expr) => {
             if is_constant(low) {
-                push(Side::From, low);
+                push(BoundSide::From, low);
             }
             if is_constant(high) {
-                push(Side::To, high);
+                push(BoundSide::To, high);
             }
         }
         Expr::BinaryExpr(BinaryExpr { left, op, right }) => {
@@ -85,13 +85,13 @@ fn add(condition: &Expr, time: &Expr, bounds: &mut Vec<Bound>) {
                 return;
             }
             match op {
-                Some(Operator::GtEq) => push(Side::From, constant),
-                Some(Operator::Gt) => push(Side::After, constant),
-                Some(Operator::Lt) => push(Side::Before, constant),
-                Some(Operator::LtEq) => push(Side::To, constant),
+                Some(Operator::GtEq) => push(BoundSide::From, constant),
+                Some(Operator::Gt) => push(BoundSide::After, constant),
+                Some(Operator::Lt) => push(BoundSide::Before, constant),
+                Some(Operator::LtEq) => push(BoundSide::To, constant),
                 Some(Operator::Eq) => {
-                    push(Side::From, constant);
-                    push(Side::To, constant);
+                    push(BoundSide::From, constant);
+                    push(BoundSide::To, constant);
                 }
                 _ => {}
             }

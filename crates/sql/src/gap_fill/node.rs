@@ -19,7 +19,7 @@ pub(super) enum FillKind {
 
 /// Comparison of times with a bound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Side {
+pub(super) enum BoundSide {
     /// `time >= bound`
     From,
     /// `time > bound`
@@ -30,7 +30,7 @@ pub(super) enum Side {
     To,
 }
 
-impl Side {
+impl BoundSide {
     pub fn is_lower(self) -> bool {
         matches!(self, Self::From | Self::After)
     }
@@ -46,8 +46,8 @@ impl Side {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) struct Bound {
-    pub side: Side,
+pub(super) struct FillBound {
+    pub side: BoundSide,
     /// A constant time.
     pub expr: Expr,
 }
@@ -58,7 +58,7 @@ pub(super) struct FillRange {
     pub interval: Expr,
     pub origin: Option<Expr>,
     /// At least one on each side.
-    pub bounds: Vec<Bound>,
+    pub bounds: Vec<FillBound>,
 }
 
 /// Node that adds rows for the buckets that a group does not have.
@@ -154,7 +154,7 @@ impl UserDefinedLogicalNodeCore for GapFill {
         };
         let origin = self.range.origin.as_ref().and_then(|_| exprs.next());
         let bounds = self.range.bounds.iter().zip(exprs);
-        let bounds = bounds.map(|(bound, expr)| Bound { side: bound.side, expr }).collect();
+        let bounds = bounds.map(|(bound, expr)| FillBound { side: bound.side, expr }).collect();
         let range = FillRange { interval, origin, bounds };
         Self::new(input, self.bucket, self.keys.clone(), self.fills.clone(), range)
     }

@@ -18,7 +18,7 @@ use tidemill_types::Error;
 use super::buckets::{Buckets, Step};
 use super::exec::{FillSpec, GapFillExec};
 use super::invalid;
-use super::node::{FillRange, GapFill, Side};
+use super::node::{BoundSide, FillRange, GapFill};
 use crate::asof::AsofPlanner;
 use crate::times::date_bin;
 
@@ -147,14 +147,14 @@ impl Range<'_> {
     }
 
     /// Returns the first or the last time that satisfies a bound, in microseconds; `None` for null.
-    fn bound(&self, value: &ScalarValue, side: Side) -> Result<Option<i64>> {
+    fn bound(&self, value: &ScalarValue, side: BoundSide) -> Result<Option<i64>> {
         let ScalarValue::TimestampMicrosecond(Some(time), _) = value.cast_to(&self.time)? else {
             return Ok(None);
         };
         Ok(match side {
-            Side::From | Side::To => Some(time),
-            Side::After => time.checked_add(1),
-            Side::Before => time.checked_sub(1),
+            BoundSide::From | BoundSide::To => Some(time),
+            BoundSide::After => time.checked_add(1),
+            BoundSide::Before => time.checked_sub(1),
         })
     }
 

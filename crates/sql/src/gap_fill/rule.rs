@@ -10,7 +10,7 @@ use datafusion::optimizer::AnalyzerRule;
 use super::bounds::{is_constant, of_conditions};
 use super::functions::Mark;
 use super::invalid;
-use super::node::{Bound, FillKind, FillRange, GapFill, Side};
+use super::node::{BoundSide, FillBound, FillKind, FillRange, GapFill};
 use crate::times::date_bin;
 
 /// The rule. Runs after types are coerced.
@@ -116,10 +116,10 @@ fn bin_and_range(call: &Expr, input: &LogicalPlan) -> Result<(Expr, FillRange)> 
     let origin = match mark {
         Mark::DateBin => others.first().filter(|expr| !is_null(expr)).cloned(),
         _ => {
-            for (side, given) in [Side::From, Side::Before].into_iter().zip(others) {
+            for (side, given) in [BoundSide::From, BoundSide::Before].into_iter().zip(others) {
                 if !is_null(given) {
                     bounds.retain(|bound| bound.side.is_lower() != side.is_lower());
-                    bounds.push(Bound { side, expr: given.clone() });
+                    bounds.push(FillBound { side, expr: given.clone() });
                 }
             }
             None

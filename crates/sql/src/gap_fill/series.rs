@@ -21,7 +21,7 @@ pub(super) struct Series {
     at: usize,
     /// The next bucket of the range.
     bucket: Option<i64>,
-    values: Vec<Values>,
+    values: Vec<FilledColumn>,
 }
 
 /// The next rows of a result, and how many of them are new.
@@ -35,7 +35,7 @@ impl Series {
         let times = cast(rows.column(spec.bucket), &arrow::datatypes::DataType::Int64)?;
         let first = rows.num_columns() - spec.fills.len();
         let columns = rows.columns()[first..].iter().zip(&spec.fills);
-        let values = columns.map(|(column, kind)| Values::new(*kind, column.clone())).collect();
+        let values = columns.map(|(column, kind)| FilledColumn::new(*kind, column.clone())).collect();
         let times = times.as_primitive::<Int64Type>().clone();
         Ok(Self { rows, times, at: 0, bucket: spec.buckets.start(), values })
     }
@@ -109,7 +109,7 @@ impl Series {
 }
 
 /// A column whose nulls are filled.
-struct Values {
+struct FilledColumn {
     kind: FillKind,
     column: ArrayRef,
     /// The last row with a value.
@@ -122,7 +122,7 @@ struct Values {
     numbers: Vec<Option<f64>>,
 }
 
-impl Values {
+impl FilledColumn {
     fn new(kind: FillKind, column: ArrayRef) -> Self {
         Self { kind, column, before: None, after: 0, places: vec![], numbers: vec![] }
     }

@@ -30,7 +30,7 @@ pub(crate) enum GroupColumn {
 
 /// Aggregate function; the numbers are those of [`HotScan::columns`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Function {
+pub(crate) enum HotAggregate {
     /// Number of selected rows.
     Rows,
     Count(usize),
@@ -48,7 +48,7 @@ pub(crate) struct Aggregation {
     pub by_key: bool,
     /// The finest bin; the others consist of whole ones.
     pub bin: Option<Bin>,
-    pub functions: Vec<Function>,
+    pub functions: Vec<HotAggregate>,
     /// Column that has a value in each selected row; `None` if all rows in the time range are selected.
     pub selected: Option<usize>,
 }
@@ -57,7 +57,7 @@ impl Aggregation {
     /// Returns the columns whose minimum or maximum is needed.
     pub fn extremes(&self) -> impl Iterator<Item = usize> + '_ {
         self.functions.iter().filter_map(|f| match f {
-            Function::Min(column) | Function::Max(column) => Some(*column),
+            HotAggregate::Min(column) | HotAggregate::Max(column) => Some(*column),
             _ => None,
         })
     }

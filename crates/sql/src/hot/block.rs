@@ -25,7 +25,7 @@ const EXPRESSIONS_MAX: usize = 16;
 
 /// Origin of the rows of a block.
 #[derive(Debug)]
-pub(super) enum Source {
+pub(super) enum BlockSource {
     Tablet(Arc<Tablet>),
     /// Batches of the tail, with the columns of the table.
     Batches(Vec<RecordBatch>),
@@ -34,7 +34,7 @@ pub(super) enum Source {
 /// Rows of a table in memory. Columns are decoded when a query first needs them.
 #[derive(Debug)]
 pub(crate) struct Block {
-    source: Source,
+    source: BlockSource,
     /// Size of the batches of the source, in bytes.
     source_bytes: usize,
     schema: SchemaRef,
@@ -68,10 +68,12 @@ pub(super) enum Bound {
 }
 
 impl Block {
-    pub fn new(source: Source, schema: SchemaRef, roles: Roles) -> Self {
+    pub fn new(source: BlockSource, schema: SchemaRef, roles: Roles) -> Self {
         let source_bytes = match &source {
-            Source::Tablet(_) => 0,
-            Source::Batches(batches) => batches.iter().flat_map(RecordBatch::columns).map(array_bytes).sum(),
+            BlockSource::Tablet(_) => 0,
+            BlockSource::Batches(batches) => {
+                batches.iter().flat_map(RecordBatch::columns).map(array_bytes).sum()
+            }
         };
         Self {
             source,
@@ -90,8 +92,8 @@ impl Block {
     /// Returns the number of rows.
     pub fn rows(&self) -> usize {
         match &self.source {
-            Source::Tablet(tablet) => usize::try_from(tablet.rows).unwrap_or(usize::MAX),
-            Source::Batches(batches) => batches.iter().map(RecordBatch::num_rows).sum(),
+            BlockSource::Tablet(tablet) => usize::try_from(tablet.rows).unwrap_or(usize::MAX),
+            BlockSource::Batches(batches) => batches.iter().map(RecordBatch::num_rows).sum(),
         }
     }
 
@@ -104,8 +106,8 @@ impl Block {
     /// Returns whether a row of the block may be in `times`, as far as is known without decoding it.
     pub fn may_contain(&self, times: TimeRange) -> bool {
         match &self.source {
-            Source::Tablet(tablet) => may_contain(tablet, self.roles.time, times),
-            Source::Batches(_) => true,
+            BlockSource::Tablet(tablet) => may_contain(tablet, self.roles.time, times),
+            BlockSource::Batches(_) => true,
         }
     }
 
@@ -186,8 +188,8 @@ impl Block {
     /// Reads columns of the source; `None` if their texts are too large.
     async fn read(&self, indexes: &[usize], reader: &TabletReader) -> Result<Option<Vec<ArrayRef>>> {
         match &self.source {
-            Source::Tablet(tablet) => reader.read(tablet, &self.schema, indexes).await,
-            Source::Batches(batches) => {
+            BlockSource::Tablet(tablet) => reader.read(tablet, &self.schema, indexes).await,
+            BlockSource::Batches(batches) => {
                 let columns = batches.iter().flat_map(|batch| {
                     indexes.iter().filter_map(|index| batch.column_by_name(self.schema.field(*index).name()))
                 });
@@ -415,8 +417,11 @@ mod tests {
         let fields: Vec<Field> = batch.schema().fields().iter().map(|f| f.as_ref().clone()).collect();
         let schema = Arc::new(Schema::new(fields));
         assert_eq!(schema.field(1).data_type(), &DataType::Int64);
-        let block =
-            Block::new(Source::Batches(vec![batch]), schema, Roles { key: None, time: 0, time_field: None });
+        let block = Block::new(
+            BlockSource::Batches(vec![batch]),
+            schema,
+            Roles { key: None, time: 0, time_field: None },
+        );
         let reader = TabletReader {
             environment: Arc::new(RuntimeEnv::default()),
             store: url::Url::parse("memory:///").expect("a URL"),

@@ -9,7 +9,7 @@ use arrow::datatypes::{DataType, SchemaRef};
 use arrow::record_batch::{RecordBatch, RecordBatchOptions};
 use datafusion::common::Result;
 
-use super::aggregate::{Aggregation, Function, GroupColumn};
+use super::aggregate::{Aggregation, GroupColumn, HotAggregate};
 use super::block::BoundBlock;
 use super::parts::{PartRows, cut};
 use super::scan::{HotScan, TimeRange};
@@ -184,33 +184,34 @@ impl Groups {
 
     fn column(
         &self,
-        function: Function,
+        function: HotAggregate,
         selected: Option<usize>,
         order: &[usize],
         ty: &DataType,
     ) -> Result<ArrayRef> {
         let values: ArrayRef = match function {
-            Function::Rows => match selected {
+            HotAggregate::Rows => match selected {
                 None => Arc::new(Int64Array::from_iter_values(order.iter().map(|s| self.rows[*s] as i64))),
                 Some(column) => self.counts(column, order),
             },
-            Function::Count(column) => self.counts(column, order),
-            Function::Sum(c) | Function::Avg(c) | Function::Min(c) | Function::Max(c) => match &self.stats[c]
-            {
-                Stats::Float(stats) => {
-                    let value = |s: &Stat<f64>| match function {
-                        Function::Avg(_) => s.sum / s.count as f64,
-                        Function::Min(_) => s.min,
-                        Function::Max(_) => s.max,
-                        _ => s.sum,
-                    };
-                    let values = order.iter().map(|slot| &stats[*slot]);
-                    Arc::new(values.map(|s| (s.count > 0).then(|| value(s))).collect::<Float64Array>())
+            HotAggregate::Count(column) => self.counts(column, order),
+            HotAggregate::Sum(c) | HotAggregate::Avg(c) | HotAggregate::Min(c) | HotAggregate::Max(c) => {
+                match &self.stats[c] {
+                    Stats::Float(stats) => {
+                        let value = |s: &Stat<f64>| match function {
+                            HotAggregate::Avg(_) => s.sum / s.count as f64,
+                            HotAggregate::Min(_) => s.min,
+                            HotAggregate::Max(_) => s.max,
+                            _ => s.sum,
+                        };
+                        let values = order.iter().map(|slot| &stats[*slot]);
+                        Arc::new(values.map(|s| (s.count > 0).then(|| value(s))).collect::<Float64Array>())
+                    }
+                    Stats::Int(stats) => integers(function, order.iter().map(|slot| &stats[*slot]), ty),
+                    // functions of numbers are only planned for columns of numbers
+                    Stats::Count(_) => new_null_array(ty, order.len()),
                 }
-                Stats::Int(stats) => integers(function, order.iter().map(|slot| &stats[*slot]), ty),
-                // functions of numbers are only planned for columns of numbers
-                Stats::Count(_) => new_null_array(ty, order.len()),
-            },
+            }
         };
         fit(values, ty)
     }
@@ -221,19 +222,23 @@ impl Groups {
     }
 }
 
-fn integers<'s>(function: Function, stats: impl Iterator<Item = &'s Stat<i64>>, ty: &DataType) -> ArrayRef {
-    let floats = matches!(function, Function::Avg(_)) || *ty == DataType::Float64;
-    let sums = matches!(function, Function::Avg(_) | Function::Sum(_));
+fn integers<'s>(
+    function: HotAggregate,
+    stats: impl Iterator<Item = &'s Stat<i64>>,
+    ty: &DataType,
+) -> ArrayRef {
+    let floats = matches!(function, HotAggregate::Avg(_)) || *ty == DataType::Float64;
+    let sums = matches!(function, HotAggregate::Avg(_) | HotAggregate::Sum(_));
     if floats && sums {
         let value = |s: &Stat<i64>| match function {
-            Function::Avg(_) => s.sum as f64 / s.count as f64,
+            HotAggregate::Avg(_) => s.sum as f64 / s.count as f64,
             _ => s.sum as f64,
         };
         return Arc::new(stats.map(|s| (s.count > 0).then(|| value(s))).collect::<Float64Array>());
     }
     let value = |s: &Stat<i64>| match function {
-        Function::Min(_) => s.min,
-        Function::Max(_) => s.max,
+        HotAggregate::Min(_) => s.min,
+        HotAggregate::Max(_) => s.max,
         // DataFusion's sums wrap around
         _ => s.sum as i64,
     };

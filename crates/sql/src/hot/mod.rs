@@ -42,7 +42,7 @@ use tidemill_zones::{TableSnapshot, Tablet};
 
 use block::{Block, may_contain};
 use column::ColumnExpr;
-use scan::{Roles, ScanResult, Selection, TimeRange};
+use scan::{HotSelection, Roles, ScanResult, TimeRange};
 
 pub(crate) use column::array_bytes;
 pub(crate) use exec::{Bindings, HotScanExec, HotScanTable};
@@ -131,7 +131,7 @@ impl HotSource {
     /// Returns a scan; `None` if its columns would need more than all memory for hot data.
     fn scan(
         &self,
-        selection: Selection,
+        selection: HotSelection,
         columns: Vec<ColumnExpr>,
         schema: SchemaRef,
         result: ScanResult,
@@ -156,7 +156,7 @@ impl HotSource {
         };
         let columns = indexes.iter().map(column).collect::<Option<Vec<_>>>()?;
         let schema = Arc::new(self.schema.project(&indexes).ok()?);
-        let selection = Selection { times: TimeRange::ALL, keys: None, by_time_field: false };
+        let selection = HotSelection { times: TimeRange::ALL, keys: None, by_time_field: false };
         self.scan(selection, columns, schema, ScanResult::Rows)
     }
 

@@ -198,7 +198,7 @@ pub(crate) fn copy_rows(schema: &SchemaRef, columns: &[ArrayRef], rows: Range<us
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::hot::block::Source;
+    use crate::hot::block::BlockSource;
     use crate::hot::scan::Roles;
     use arrow::array::Int64Array;
     use arrow::datatypes::{DataType, Field, Schema};
@@ -208,7 +208,7 @@ mod tests {
         let column: ArrayRef = Arc::new(Int64Array::from_iter_values(0..rows as i64));
         let batch = RecordBatch::try_new(schema.clone(), vec![column]).expect("one column");
         let roles = Roles { key: None, time: 0, time_field: None };
-        Arc::new(Block::new(Source::Batches(vec![batch]), schema, roles))
+        Arc::new(Block::new(BlockSource::Batches(vec![batch]), schema, roles))
     }
 
     #[test]

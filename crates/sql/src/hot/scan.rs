@@ -39,7 +39,7 @@ impl TimeRange {
 
 /// Rows of a table that a query reads.
 #[derive(Debug, Clone)]
-pub(crate) struct Selection {
+pub(crate) struct HotSelection {
     pub times: TimeRange,
     /// Condition on the key, evaluated on batches of distinct keys.
     pub keys: Option<Arc<dyn PhysicalExpr>>,
@@ -55,7 +55,7 @@ pub(crate) struct HotScan {
     /// Columns of the table, as the query was planned.
     pub table_schema: SchemaRef,
     pub roles: Roles,
-    pub selection: Selection,
+    pub selection: HotSelection,
     /// Columns of blocks that it needs.
     pub columns: Vec<ColumnExpr>,
     /// Columns that it returns.

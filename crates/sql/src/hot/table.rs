@@ -9,7 +9,7 @@ use object_store::path::Path;
 use parking_lot::Mutex;
 use tidemill_zones::{TableSnapshot, Tablet};
 
-use super::block::{Block, Source};
+use super::block::{Block, BlockSource};
 use super::keys::MergedKeys;
 use super::layout::Layout;
 use super::scan::Roles;
@@ -140,21 +140,21 @@ impl HotTable {
 }
 
 /// Returns the origins of the blocks of a snapshot, in its order.
-fn sources(snapshot: &TableSnapshot, tail: &[BatchId]) -> Vec<(BlockId, Source)> {
+fn sources(snapshot: &TableSnapshot, tail: &[BatchId]) -> Vec<(BlockId, BlockSource)> {
     let tablets = snapshot.tablets.iter();
-    let mut sources: Vec<(BlockId, Source)> =
-        tablets.map(|t| (BlockId::Tablet(t.path.clone()), Source::Tablet(t.clone()))).collect();
+    let mut sources: Vec<(BlockId, BlockSource)> =
+        tablets.map(|t| (BlockId::Tablet(t.path.clone()), BlockSource::Tablet(t.clone()))).collect();
     let (mut small, mut batches) = (Vec::new(), Vec::new());
     for (batch, id) in snapshot.tail.iter().zip(tail).filter(|(batch, _)| batch.num_rows() > 0) {
         if batch.num_rows() >= ROWS_PER_TAIL_BLOCK {
-            sources.push((BlockId::Batches(vec![*id]), Source::Batches(vec![batch.clone()])));
+            sources.push((BlockId::Batches(vec![*id]), BlockSource::Batches(vec![batch.clone()])));
         } else {
             small.push(*id);
             batches.push(batch.clone());
         }
     }
     if !small.is_empty() {
-        sources.push((BlockId::Batches(small), Source::Batches(batches)));
+        sources.push((BlockId::Batches(small), BlockSource::Batches(batches)));
     }
     sources
 }

@@ -25,10 +25,10 @@ use datafusion::physical_plan::{
 use futures::{Stream, StreamExt};
 
 use super::PAIRS_MAX;
-use crate::deadline;
+use crate::execution::deadline;
+use crate::execution::work::Work;
 use crate::hot::copy_rows;
 use crate::output::batch_bytes;
-use crate::work::Work;
 
 /// Time for which a task keeps its thread while others wait.
 const SLICE: Duration = Duration::from_millis(10);

@@ -16,7 +16,7 @@ use datafusion::physical_plan::joins::{
     HashJoinExec, NestedLoopJoinExec, NestedLoopJoinExecBuilder, SortMergeJoinExec,
 };
 
-use crate::deadline;
+use crate::execution::deadline;
 
 /// Returns a join whose filter is wrapped; any other operator as it is.
 pub(super) fn with_interruptible_filter(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {

@@ -19,8 +19,8 @@ use super::tables::{FunctionRow, function_rows};
 use datafusion::catalog::TableProvider;
 
 use crate::docs::DocsTable;
+use crate::execution::statements::Statements;
 use crate::schema_name::SchemaName;
-use crate::statements::Statements;
 use crate::tables::{SystemTable, Tables};
 
 /// Name of the schema of PostgreSQL's catalogs.

@@ -46,7 +46,7 @@ pub(super) enum Scalars {
 }
 
 /// Comparison with the values of a subquery, as far as it is planned.
-enum Comparison {
+enum SubqueryComparison {
     /// The subquery has exactly one row: a comparison with its value.
     One(Expr),
     Many {
@@ -185,7 +185,7 @@ impl<'a> Marks<'a> {
     }
 
     /// Compares `expr` with any value of a subquery.
-    fn compare(&mut self, expr: &Expr, op: Operator, subquery: &Subquery) -> Result<Comparison> {
+    fn compare(&mut self, expr: &Expr, op: Operator, subquery: &Subquery) -> Result<SubqueryComparison> {
         let plan = subquery.subquery.as_ref();
         let refused = |message| refuse(&[expr.clone(), Expr::ScalarSubquery(subquery.clone())], message);
         if expr.contains_outer() {
@@ -204,7 +204,7 @@ impl<'a> Marks<'a> {
                 true => self.scalar(subquery)?,
                 false => Expr::ScalarSubquery(subquery.clone()),
             };
-            return Ok(Comparison::One(binary_expr(expr.clone(), op, value)));
+            return Ok(SubqueryComparison::One(binary_expr(expr.clone(), op, value)));
         }
         // DataFusion does not look for scalar subqueries in the conditions of joins
         let below = match has_scalar(expr) {
@@ -227,7 +227,7 @@ impl<'a> Marks<'a> {
             false => None,
         };
         let unknown = [null_value, null_operand].into_iter().flatten().reduce(Expr::or);
-        Ok(Comparison::Many { found, unknown })
+        Ok(SubqueryComparison::Many { found, unknown })
     }
 
     /// Returns the value of a scalar subquery, checked. One that comes again has the same column: the functions of a window
@@ -296,7 +296,7 @@ impl<'a> Marks<'a> {
     }
 }
 
-impl Comparison {
+impl SubqueryComparison {
     /// Returns the three-valued result.
     fn value(self, negated: bool) -> Result<Expr> {
         let value = match self {

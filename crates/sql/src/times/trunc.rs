@@ -73,7 +73,7 @@ impl ScalarUDFImpl for DateTrunc {
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
         let unit = match args.args.as_slice() {
             [ColumnarValue::Scalar(ScalarValue::Utf8(Some(unit))), time] => match time.data_type() {
-                DataType::Timestamp(TimeUnit::Microsecond, zone) if is_utc(&zone) => Unit::of(unit)?,
+                DataType::Timestamp(TimeUnit::Microsecond, zone) if is_utc(&zone) => TruncateUnit::of(unit)?,
                 _ => return inner().invoke_with_args(args),
             },
             _ => return inner().invoke_with_args(args),
@@ -106,13 +106,13 @@ impl ScalarUDFImpl for DateTrunc {
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Unit {
+enum TruncateUnit {
     Micros(i64),
     Week,
     Months(i64),
 }
 
-impl Unit {
+impl TruncateUnit {
     fn of(name: &str) -> Result<Self> {
         Ok(match name.to_ascii_lowercase().as_str() {
             "microsecond" | "microseconds" => Self::Micros(1),

@@ -39,7 +39,7 @@ pub(crate) use chains::make_lists;
 pub(crate) use patterns::with_backslashes;
 
 /// Maximum depth of a tree, in nested operators and queries. The threads' stacks
-/// ([`crate::stack::THREAD_BYTES`]) are sized for it.
+/// ([`crate::execution::stack::THREAD_BYTES`]) are sized for it.
 pub(crate) const LEVELS_MAX: usize = 500;
 
 /// Maximum tables that a query may read; those of a `WITH` query count at each use.

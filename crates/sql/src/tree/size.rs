@@ -23,10 +23,10 @@ impl QuerySize {
 
 /// Stack of the queries being visited, the innermost last.
 #[derive(Debug, Default)]
-pub(super) struct Scopes(Vec<Scope>);
+pub(super) struct Scopes(Vec<SizeScope>);
 
 #[derive(Debug, Default)]
-struct Scope {
+struct SizeScope {
     /// `WITH` queries by address, which distinguishes them from other queries nested in this one.
     with: Vec<(*const Query, String)>,
     /// Sizes of the `WITH` queries visited so far.
@@ -41,7 +41,7 @@ impl Scopes {
     pub fn enter(&mut self, query: &Query, levels: usize) {
         let with = query.with.iter().flat_map(|w| &w.cte_tables);
         let with = with.map(|cte| (&raw const *cte.query, cte.alias.name.value.clone())).collect();
-        self.0.push(Scope { with, above: levels, ..Scope::default() });
+        self.0.push(SizeScope { with, above: levels, ..SizeScope::default() });
     }
 
     /// Leaves a query. Returns the size of the enclosing query, or its own if it is the outermost.

@@ -9,7 +9,7 @@ fn parsed(text: &str) -> Statement {
 }
 
 fn bounded(text: &str) -> Result<Statement> {
-    crate::stack::parsing(text, || {
+    crate::execution::stack::parsing(text, || {
         let mut statement = parsed(text);
         bound(&mut statement, text).map(|()| statement)
     })?

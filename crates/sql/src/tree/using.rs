@@ -221,17 +221,17 @@ impl Merged {
     }
 
     fn replace_in(&self, part: &mut impl VisitMut) {
-        let _ = part.visit(&mut Replacer { merged: self, depth: 0 });
+        let _ = part.visit(&mut UsingReplacer { merged: self, depth: 0 });
     }
 }
 
-struct Replacer<'m> {
+struct UsingReplacer<'m> {
     merged: &'m Merged,
     /// Number of queries around; names inside of one may be those of its own tables.
     depth: usize,
 }
 
-impl VisitorMut for Replacer<'_> {
+impl VisitorMut for UsingReplacer<'_> {
     type Break = ();
 
     fn pre_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {

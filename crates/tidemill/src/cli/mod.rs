@@ -15,42 +15,23 @@ macro_rules! eprintln {
     ($($text:tt)*) => { $crate::cli::stdio::err(format_args!("{}\n", format_args!($($text)*))) };
 }
 
+pub(crate) mod admin;
 mod allocator;
-mod backtest;
-mod backup;
-mod check;
+pub(crate) mod ask;
 mod client;
-mod cluster;
-mod columns;
 mod completions;
-mod connectors;
-mod errors;
-mod explain;
-mod fmt;
+pub(crate) mod develop;
 mod help;
-mod keys;
 mod listeners;
 mod load;
 mod log_sinks;
-mod new;
 mod new_data;
 mod progress;
-mod query;
 mod rejections;
-mod repl;
-mod replay;
-mod replay_files;
 mod run;
-mod sql;
-mod statements;
 pub mod stdio;
 mod stop_deadline;
-mod tap;
-mod test;
-mod tokens;
-mod users;
 mod vars;
-mod why;
 
 use std::ffi::OsString;
 use std::io::IsTerminal;
@@ -81,7 +62,7 @@ const VARIABLES: [&str; 15] = [
     "TIDEMILL_STATE",
     "TIDEMILL_STORE",
     "TIDEMILL_ZONE",
-    users::PASSWORD_VARIABLE,
+    admin::users::PASSWORD_VARIABLE,
 ];
 
 /// Acts on events within milliseconds and keeps every one of them queryable.
@@ -101,29 +82,29 @@ pub struct Args {
 
 #[derive(Subcommand)]
 enum Command {
-    New(new::NewArgs),
-    Check(check::CheckArgs),
-    Test(test::TestArgs),
-    Fmt(fmt::FmtArgs),
-    Explain(explain::ExplainArgs),
-    Replay(replay::ReplayArgs),
-    Backtest(backtest::BacktestArgs),
+    New(develop::new::NewArgs),
+    Check(develop::check::CheckArgs),
+    Test(develop::test::TestArgs),
+    Fmt(develop::fmt::FmtArgs),
+    Explain(ask::explain::ExplainArgs),
+    Replay(develop::replay::ReplayArgs),
+    Backtest(develop::backtest::BacktestArgs),
     Run(Box<run::RunArgs>),
     Serve(run::ServeArgs),
     Load(load::LoadArgs),
-    Sql(sql::SqlArgs),
-    Query(query::QueryArgs),
-    Tap(tap::TapArgs),
-    Why(why::WhyArgs),
-    Errors(errors::ErrorsArgs),
-    Backup(backup::BackupArgs),
-    Restore(backup::RestoreArgs),
-    Verify(backup::VerifyArgs),
-    Keys(keys::KeysArgs),
-    Users(users::UsersArgs),
-    Tokens(tokens::TokensArgs),
-    Cluster(cluster::ClusterCommandArgs),
-    Connectors(connectors::ConnectorsArgs),
+    Sql(ask::sql::SqlArgs),
+    Query(ask::query::QueryArgs),
+    Tap(ask::tap::TapArgs),
+    Why(ask::why::WhyArgs),
+    Errors(admin::errors::ErrorsArgs),
+    Backup(admin::backup::BackupArgs),
+    Restore(admin::backup::RestoreArgs),
+    Verify(admin::backup::VerifyArgs),
+    Keys(admin::keys::KeysArgs),
+    Users(admin::users::UsersArgs),
+    Tokens(admin::tokens::TokensArgs),
+    Cluster(admin::cluster::ClusterCommandArgs),
+    Connectors(develop::connectors::ConnectorsArgs),
     Completions(completions::CompletionsArgs),
 }
 
@@ -226,30 +207,30 @@ pub fn command() -> clap::Command {
 /// Runs the command.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     match args.command {
-        Command::New(args) => new::new(args),
+        Command::New(args) => develop::new::new(args),
         Command::Completions(args) => completions::completions(args),
         Command::Run(args) => run::run(*args),
         Command::Serve(args) => run::serve(args),
-        Command::Sql(args) => sql::sql(args),
+        Command::Sql(args) => ask::sql::sql(args),
         Command::Load(args) => load::load(args),
-        Command::Check(args) => check::check(args),
-        Command::Cluster(args) => cluster::cluster(args),
-        Command::Connectors(args) => connectors::connectors(args),
-        Command::Tap(args) => tap::tap(args),
-        Command::Errors(args) => errors::errors(args),
-        Command::Explain(args) => explain::explain(args),
-        Command::Query(args) => query::query(args),
-        Command::Backtest(args) => backtest::backtest(args),
-        Command::Fmt(args) => fmt::fmt(args),
-        Command::Test(args) => test::test(args),
-        Command::Why(args) => why::why(args),
-        Command::Replay(args) => replay::replay(args),
-        Command::Backup(args) => backup::backup(args),
-        Command::Restore(args) => backup::restore(args),
-        Command::Verify(args) => backup::verify(args),
-        Command::Keys(args) => keys::keys(args),
-        Command::Users(args) => users::users(args),
-        Command::Tokens(args) => tokens::tokens(args),
+        Command::Check(args) => develop::check::check(args),
+        Command::Cluster(args) => admin::cluster::cluster(args),
+        Command::Connectors(args) => develop::connectors::connectors(args),
+        Command::Tap(args) => ask::tap::tap(args),
+        Command::Errors(args) => admin::errors::errors(args),
+        Command::Explain(args) => ask::explain::explain(args),
+        Command::Query(args) => ask::query::query(args),
+        Command::Backtest(args) => develop::backtest::backtest(args),
+        Command::Fmt(args) => develop::fmt::fmt(args),
+        Command::Test(args) => develop::test::test(args),
+        Command::Why(args) => ask::why::why(args),
+        Command::Replay(args) => develop::replay::replay(args),
+        Command::Backup(args) => admin::backup::backup(args),
+        Command::Restore(args) => admin::backup::restore(args),
+        Command::Verify(args) => admin::backup::verify(args),
+        Command::Keys(args) => admin::keys::keys(args),
+        Command::Users(args) => admin::users::users(args),
+        Command::Tokens(args) => admin::tokens::tokens(args),
     }
 }
 

@@ -99,7 +99,7 @@ impl Progress {
             match tidemill.summary(query) {
                 Ok(rows) => {
                     println!("\n{title}");
-                    super::sql::write_rows(output::Format::Table, &rows, Stdout)?;
+                    super::ask::sql::write_rows(output::Format::Table, &rows, Stdout)?;
                 }
                 Err(e) => {
                     eprintln!("error: summary \"{title}\": {e}");

@@ -14,8 +14,8 @@ use tidemill::access::{Access, AccessFile};
 use tidemill::{ErrorKind, Tidemill};
 use tokio::signal::unix::{SignalKind, signal};
 
+use super::admin::cluster::ClusterArgs;
 use super::client::{ServerFile, server_file, token_file};
-use super::cluster::ClusterArgs;
 use super::listeners::{KnownCallers, ListenerArgs, Listeners};
 use super::log_sinks::LogSinks;
 use super::new_data::NewData;

@@ -12,7 +12,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use tidemill::types::decode::BatchBuilder;
 use tidemill::{Field, FieldType, StreamSchema, Timestamp};
-use tidemill_files::{Codec, Format, WriteOptions, Writer};
+use tidemill_files::{Codec, EventFileWriter, Format, WriteOptions};
 
 use crate::{run, serve_data, sql, tidemill};
 
@@ -92,7 +92,7 @@ fn write_binary(path: &Path, format: &Format) {
         let row = serde_json::json!({"symbol": "A", "at": "2016-01-01T00:00:00Z", "n": n}).to_string();
         rows.push_json(row.as_bytes(), Timestamp(0)).unwrap();
     }
-    let mut writer = Writer::create(path, format, &schema, &WriteOptions::default()).unwrap();
+    let mut writer = EventFileWriter::create(path, format, &schema, &WriteOptions::default()).unwrap();
     writer.write(&rows.finish()).unwrap();
     writer.finish().unwrap();
 }

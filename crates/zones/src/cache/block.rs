@@ -10,7 +10,7 @@ pub(crate) const BLOCK_BYTES: u64 = 1 << 20;
 
 /// A block with what the store said about its file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Block {
+pub(crate) struct CachedBlock {
     pub file_bytes: u64,
     /// Time at which the file was written, in milliseconds.
     pub modified_ms: i64,
@@ -18,7 +18,7 @@ pub(crate) struct Block {
 }
 
 /// Bytes on the disk: size and time of the file, CRC-32C of these and of the content, the content.
-impl Code for Block {
+impl Code for CachedBlock {
     fn encode(&self, writer: &mut impl Write) -> Result<()> {
         self.file_bytes.encode(writer)?;
         self.modified_ms.encode(writer)?;
@@ -43,7 +43,7 @@ impl Code for Block {
     }
 }
 
-impl Block {
+impl CachedBlock {
     fn checksum(&self) -> u32 {
         let head = crc32c::crc32c(&self.file_bytes.to_le_bytes());
         let head = crc32c::crc32c_append(head, &self.modified_ms.to_le_bytes());
@@ -57,16 +57,17 @@ mod tests {
 
     #[test]
     fn a_flipped_bit_is_found() {
-        let block = Block { file_bytes: 7_000_000, modified_ms: 5, bytes: Bytes::from_static(b"some bytes") };
+        let block =
+            CachedBlock { file_bytes: 7_000_000, modified_ms: 5, bytes: Bytes::from_static(b"some bytes") };
         let mut written = Vec::new();
         block.encode(&mut written).unwrap();
         assert_eq!(written.len(), block.estimated_size());
-        assert_eq!(Block::decode(&mut written.as_slice()).unwrap(), block);
+        assert_eq!(CachedBlock::decode(&mut written.as_slice()).unwrap(), block);
         for bit in 0..written.len() * 8 {
             let mut damaged = written.clone();
             damaged[bit / 8] ^= 1 << (bit % 8);
-            assert!(Block::decode(&mut damaged.as_slice()).is_err(), "bit {bit}");
+            assert!(CachedBlock::decode(&mut damaged.as_slice()).is_err(), "bit {bit}");
         }
-        assert!(Block::decode(&mut &written[..15]).is_err());
+        assert!(CachedBlock::decode(&mut &written[..15]).is_err());
     }
 }

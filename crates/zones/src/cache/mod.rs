@@ -21,7 +21,7 @@ use object_store::path::Path;
 use tidemill_types::{Error, Result};
 
 use admission::AdmitWhileRoomThenSecondRead;
-pub(crate) use block::{BLOCK_BYTES, Block};
+pub(crate) use block::{BLOCK_BYTES, CachedBlock};
 pub use store::CachedStore;
 
 /// Memory of one shard, and the largest number of shards.
@@ -62,7 +62,7 @@ pub struct CacheStats {
 /// Blocks of tablets by path and number.
 #[derive(Debug)]
 pub struct TabletCache {
-    blocks: HybridCache<String, Block>,
+    blocks: HybridCache<String, CachedBlock>,
     memory_hits: AtomicU64,
     disk_hits: AtomicU64,
     misses: AtomicU64,
@@ -88,7 +88,9 @@ impl TabletCache {
             .memory(usize::try_from(options.memory_bytes).unwrap_or(usize::MAX))
             .with_shards(shards as usize)
             .with_eviction_config(S3FifoConfig::default())
-            .with_weighter(|key: &String, block: &Block| key.len() + block.bytes.len() + BLOCK_OVERHEAD);
+            .with_weighter(|key: &String, block: &CachedBlock| {
+                key.len() + block.bytes.len() + BLOCK_OVERHEAD
+            });
         let builder = memory.storage();
         let opened = match (&options.dir, options.disk_bytes) {
             (Some(dir), disk_bytes) if disk_bytes > 0 => {
@@ -121,7 +123,7 @@ impl TabletCache {
     }
 
     /// Returns a block, if it is in the cache. A cache that cannot be read has nothing.
-    async fn get(&self, key: &String) -> Option<Block> {
+    async fn get(&self, key: &String) -> Option<CachedBlock> {
         match self.blocks.get(key).await {
             Ok(Some(entry)) => {
                 let hits = if entry.source() == Source::Disk { &self.disk_hits } else { &self.memory_hits };
@@ -137,7 +139,7 @@ impl TabletCache {
         }
     }
 
-    fn insert(&self, key: String, block: Block) {
+    fn insert(&self, key: String, block: CachedBlock) {
         self.misses.fetch_add(1, Ordering::Relaxed);
         self.missed_bytes.fetch_add(block.bytes.len() as u64, Ordering::Relaxed);
         self.blocks.insert(key, block);

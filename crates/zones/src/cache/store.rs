@@ -16,8 +16,8 @@ use object_store::{
     MultipartUpload, ObjectMeta, ObjectStore, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
 };
 
-use super::{BLOCK_BYTES, Block, TabletCache, key};
-use crate::tablet_name::tablet_id;
+use super::{BLOCK_BYTES, CachedBlock, TabletCache, key};
+use crate::tablets::tablet_name::tablet_id;
 
 /// Blocks that one request reads at most.
 const REQUEST_BLOCKS: u64 = 8;
@@ -39,22 +39,22 @@ impl CachedStore {
     }
 
     /// Returns the blocks `wanted` of a tablet.
-    async fn blocks(&self, path: &Path, wanted: &BTreeSet<u64>) -> Result<BTreeMap<u64, Block>> {
+    async fn blocks(&self, path: &Path, wanted: &BTreeSet<u64>) -> Result<BTreeMap<u64, CachedBlock>> {
         let look_up = |block: u64| async move {
             let found = self.cache.get(&key(&self.name, path, block)).await;
             (block, found)
         };
-        let found: Vec<(u64, Option<Block>)> =
+        let found: Vec<(u64, Option<CachedBlock>)> =
             stream::iter(wanted.iter().copied()).map(look_up).buffered(CONCURRENCY).collect().await;
         let missing = runs(found.iter().filter(|(_, block)| block.is_none()).map(|(number, _)| *number));
-        let read: Vec<Vec<(u64, Block)>> =
+        let read: Vec<Vec<(u64, CachedBlock)>> =
             stream::iter(missing).map(|run| self.read(path, run)).buffered(CONCURRENCY).try_collect().await?;
         let found = found.into_iter().filter_map(|(number, block)| Some((number, block?)));
         Ok(found.chain(read.into_iter().flatten()).collect())
     }
 
     /// Reads a run of blocks from the store in one request, and adds them to the cache.
-    async fn read(&self, path: &Path, run: Range<u64>) -> Result<Vec<(u64, Block)>> {
+    async fn read(&self, path: &Path, run: Range<u64>) -> Result<Vec<(u64, CachedBlock)>> {
         let range = run.start * BLOCK_BYTES..run.end * BLOCK_BYTES;
         let options = GetOptions { range: Some(GetRange::Bounded(range)), ..GetOptions::default() };
         let found = self.inner.get_opts(path, options).await?;
@@ -65,14 +65,14 @@ impl CachedStore {
             let end = bytes.len().min(start + BLOCK_BYTES as usize);
             // A copy, so that a block that stays does not keep the others of its request in memory.
             let bytes = Bytes::copy_from_slice(bytes.get(start..end)?);
-            let block = Block { file_bytes, modified_ms, bytes };
+            let block = CachedBlock { file_bytes, modified_ms, bytes };
             self.cache.insert(key(&self.name, path, number), block.clone());
             Some((number, block))
         };
         Ok(run.clone().filter_map(block).collect())
     }
 
-    async fn ranges(&self, path: &Path, ranges: &[Range<u64>]) -> Result<(Vec<Bytes>, Option<Block>)> {
+    async fn ranges(&self, path: &Path, ranges: &[Range<u64>]) -> Result<(Vec<Bytes>, Option<CachedBlock>)> {
         let wanted: BTreeSet<u64> = ranges.iter().flat_map(numbers).collect();
         let blocks = self.blocks(path, &wanted).await?;
         let parts = ranges.iter().map(|range| assemble(path, &blocks, range)).collect::<Result<_>>()?;
@@ -101,7 +101,7 @@ fn runs(numbers: impl Iterator<Item = u64>) -> Vec<Range<u64>> {
 }
 
 /// Returns the bytes of a range out of its blocks.
-fn assemble(path: &Path, blocks: &BTreeMap<u64, Block>, range: &Range<u64>) -> Result<Bytes> {
+fn assemble(path: &Path, blocks: &BTreeMap<u64, CachedBlock>, range: &Range<u64>) -> Result<Bytes> {
     let part = |number: u64| {
         let start = number * BLOCK_BYTES;
         let block = blocks.get(&number)?;

@@ -10,11 +10,11 @@ use uuid::Uuid;
 use super::action::{ActionLine, Add, Metadata, Remove, Txn, to_lines};
 use super::commit::{NewFile, OffsetAdvance, PreparedCommit, log_id, not_owned, owner_id};
 use super::commit_info::{commit_info, new_id};
-use crate::checksum::Checksums;
 use crate::error::internal;
-use crate::location::Location;
 use crate::owner_epochs::OwnerEpochs;
-use crate::tablet::{CHECKSUMS_TAG, ENCRYPTED_STATS_TAG, EncodedFile, Tablet, tablet_name};
+use crate::stores::location::Location;
+use crate::tablets::checksum::Checksums;
+use crate::tablets::tablet::{CHECKSUMS_TAG, ENCRYPTED_STATS_TAG, EncodedFile, Tablet, tablet_name};
 
 /// Effect of a commit on the rows of the table: it changes them, or only how they are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -71,7 +71,7 @@ mod tests {
     use object_store::memory::InMemory;
 
     use super::*;
-    use crate::sim_store::FaultyStore;
+    use crate::stores::sim_store::FaultyStore;
 
     #[tokio::test]
     async fn a_store_that_fails_costs_no_checksum() {

@@ -22,10 +22,10 @@ use super::action::{Entry, Metadata};
 use super::entry_path;
 use super::replay::{data_path, read_entry};
 use crate::error::{is_transient, store_error};
-use crate::location::Location;
 use crate::owner_epochs::OwnerEpochs;
-use crate::retry::{Retry, pause};
-use crate::tablet::Tablet;
+use crate::stores::location::Location;
+use crate::stores::retry::{Retry, pause};
+use crate::tablets::tablet::Tablet;
 
 /// Number of concurrent commits that may precede ours in one attempt; beyond it, a later flush retries.
 const CONFLICTS_MAX: u32 = 1_000;

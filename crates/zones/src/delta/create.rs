@@ -12,8 +12,8 @@ use super::entry_path;
 use super::schema::DeltaSchema;
 use crate::ZonesOptions;
 use crate::error::{internal, store_error};
-use crate::location::Location;
-use crate::retry::Retry;
+use crate::stores::location::Location;
+use crate::stores::retry::Retry;
 
 /// Creates the table of `stream` at `place`. Does nothing if it exists.
 ///

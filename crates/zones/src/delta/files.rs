@@ -12,8 +12,8 @@ use super::checkpoint_checksums::CheckpointChecksums;
 use super::entry_path;
 use super::replay::{LogFile, TableState, checkpoint_entry, log_of};
 use crate::error::store_error;
-use crate::location::Location;
-use crate::retry::Retry;
+use crate::stores::location::Location;
+use crate::stores::retry::Retry;
 
 /// File with a hint for readers of the log.
 const LAST_CHECKPOINT: &str = "_last_checkpoint";

@@ -4,8 +4,8 @@ use futures::{StreamExt, TryStreamExt};
 use tidemill_types::{Error, Result, Timestamp};
 
 use super::replay::{DeltaReader, FETCHES, Listing, TableState, log_of};
-use crate::location::Location;
-use crate::retry::Retry;
+use crate::stores::location::Location;
+use crate::stores::retry::Retry;
 
 /// A version of a table's files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

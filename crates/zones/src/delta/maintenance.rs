@@ -12,7 +12,7 @@ use tidemill_types::{Error, Result};
 
 use super::checkpoint_checksums::CheckpointChecksums;
 use crate::error::store_error;
-use crate::location::Location;
+use crate::stores::location::Location;
 
 fn log_store(place: &Location) -> LogStoreRef {
     let prefixed = PrefixStore::new(place.store.clone(), place.prefix.clone());

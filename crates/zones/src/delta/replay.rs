@@ -16,8 +16,8 @@ use super::action::{Add, Entry, Metadata, Protocol};
 use super::checkpoint_checksums::CheckpointChecksums;
 use super::entry_path;
 use crate::error::store_error;
-use crate::location::Location;
-use crate::retry::Retry;
+use crate::stores::location::Location;
+use crate::stores::retry::Retry;
 
 /// Number of entries fetched concurrently.
 pub(super) const FETCHES: usize = 16;

@@ -8,7 +8,7 @@ use rand::{Rng, SeedableRng};
 use tidemill_types::{Field, FieldType};
 
 use super::*;
-use crate::encode::Encoder;
+use crate::tablets::encode::TabletEncoder;
 
 fn stream(fields: &[(&str, FieldType)]) -> StreamSchema {
     let fields = fields.iter().map(|(name, ty)| Field::new(*name, *ty)).collect();
@@ -37,7 +37,7 @@ fn tablet(rows: &mut [Row], whole: bool) -> MergeInput {
     columns.push(Arc::new(rows.iter().map(|r| Some(r.2)).collect::<Int64Array>()));
     columns.push(Arc::new(Int32Array::from(vec![7; rows.len()])));
     let batch = RecordBatch::try_new(stream.table_schema(), columns).unwrap();
-    let encoded = Encoder::new(&stream, &ZonesOptions::default()).unwrap().encode(&[batch]).unwrap();
+    let encoded = TabletEncoder::new(&stream, &ZonesOptions::default()).unwrap().encode(&[batch]).unwrap();
     MergeInput {
         name: format!("a tablet of {} rows", rows.len()),
         bytes: encoded[0].bytes.clone(),

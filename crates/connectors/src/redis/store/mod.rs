@@ -22,7 +22,7 @@ use tidemill_types::{EventId, FieldType, Result};
 
 use self::layout::Layout;
 use self::options::{STORE_OPTIONS, store_settings, time_to_live};
-use self::plan::Plan;
+use self::plan::RowLocation;
 use self::session::Session;
 use self::write::Write;
 use crate::stores::StoreCalls;
@@ -103,7 +103,8 @@ impl TableStore for RedisStore {
         parameters: &RecordBatch,
         limit: Option<usize>,
     ) -> Result<RecordBatch> {
-        let plan = condition.map_or(Ok(Plan::All), |condition| Plan::of(condition, &self.session.layout))?;
+        let plan = condition
+            .map_or(Ok(RowLocation::All), |condition| RowLocation::of(condition, &self.session.layout))?;
         let given = typed_values(parameters).into_iter().next().unwrap_or_default();
         let limit = limit.unwrap_or(usize::MAX);
         let session = &mut self.session;
@@ -146,13 +147,13 @@ impl Session {
     async fn find(
         &mut self,
         condition: Option<&StoreExpr>,
-        plan: &Plan<'_>,
+        plan: &RowLocation<'_>,
         given: &[TypedValue],
         limit: usize,
     ) -> Result<Vec<StoredRow>> {
-        let mut search = Search { condition, given, limit, found: vec![], seen: BTreeSet::new() };
+        let mut search = RowSearch { condition, given, limit, found: vec![], seen: BTreeSet::new() };
         match plan {
-            Plan::All => {
+            RowLocation::All => {
                 let mut cursor = 0;
                 // a condition that does not depend on the row may be false for all
                 while search.may_find(&self.layout) {
@@ -178,7 +179,7 @@ impl Session {
     }
 
     /// Adds those rows at keys that a search looks for.
-    async fn search(&mut self, keys: Vec<String>, search: &mut Search<'_>) -> Result<()> {
+    async fn search(&mut self, keys: Vec<String>, search: &mut RowSearch<'_>) -> Result<()> {
         let keys: Vec<String> = keys.into_iter().filter(|key| search.seen.insert(key.clone())).collect();
         let mut connection = self.connection().await?;
         for keys in keys.chunks(1000) {
@@ -203,7 +204,7 @@ impl Session {
 }
 
 /// Rows that are looked for, and those that were found.
-struct Search<'s> {
+struct RowSearch<'s> {
     condition: Option<&'s StoreExpr>,
     given: &'s [TypedValue],
     limit: usize,
@@ -212,7 +213,7 @@ struct Search<'s> {
     seen: BTreeSet<String>,
 }
 
-impl Search<'_> {
+impl RowSearch<'_> {
     fn may_find(&self, layout: &Layout) -> bool {
         let scope = RowScope { types: &layout.types, row: &[], parameters: self.given };
         self.found.len() < self.limit && self.condition.is_none_or(|condition| scope.holds(condition))

@@ -8,7 +8,7 @@ use super::layout::Layout;
 
 /// Location of the rows that may satisfy a condition.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Plan<'x> {
+pub(super) enum RowLocation<'x> {
     /// Anywhere: the condition does not depend on the row.
     All,
     /// At the key of these values.
@@ -28,7 +28,7 @@ pub(super) struct Places {
     pub sets: Vec<String>,
 }
 
-impl<'x> Plan<'x> {
+impl<'x> RowLocation<'x> {
     /// Plans a search.
     ///
     /// Errors: `Invalid` if every row would have to be looked at.
@@ -79,14 +79,14 @@ impl<'x> Plan<'x> {
     }
 }
 
-fn plan<'x>(condition: &'x StoreExpr, layout: &Layout) -> Option<Plan<'x>> {
+fn plan<'x>(condition: &'x StoreExpr, layout: &Layout) -> Option<RowLocation<'x>> {
     if !condition.reads_row() {
-        return Some(Plan::All);
+        return Some(RowLocation::All);
     }
     if let StoreExpr::Or(left, right) = condition {
         return match (plan(left, layout)?, plan(right, layout)?) {
-            (Plan::All, _) | (_, Plan::All) => None,
-            (left, right) => Some(Plan::Union(Box::new(left), Box::new(right))),
+            (RowLocation::All, _) | (_, RowLocation::All) => None,
+            (left, right) => Some(RowLocation::Union(Box::new(left), Box::new(right))),
         };
     }
     let mut equalities = vec![];
@@ -95,12 +95,13 @@ fn plan<'x>(condition: &'x StoreExpr, layout: &Layout) -> Option<Plan<'x>> {
     let value_of = |column: usize| equalities.iter().find(|(of, _)| *of == column).map(|(_, value)| *value);
     let key: Option<Vec<_>> = layout.primary_key.iter().map(|column| value_of(*column)).collect();
     if let Some(key) = key.filter(|key| !key.is_empty()) {
-        return Some(Plan::Key(key));
+        return Some(RowLocation::Key(key));
     }
-    let index = layout.indexes.iter().find_map(|column| Some(Plan::Index(*column, value_of(*column)?)));
+    let index =
+        layout.indexes.iter().find_map(|column| Some(RowLocation::Index(*column, value_of(*column)?)));
     index.or_else(|| {
         let planned = parts.into_iter().filter(|part| matches!(part, StoreExpr::Or(..)));
-        planned.filter_map(|part| plan(part, layout)).find(|plan| *plan != Plan::All)
+        planned.filter_map(|part| plan(part, layout)).find(|plan| *plan != RowLocation::All)
     })
 }
 

@@ -3,7 +3,7 @@
 use tidemill_connect::{RefusedRow, RowScope, StoreExpr, StoreUpdate, StoredRow, TypedValue, is_missing};
 use tidemill_types::{Error, EventId, Result};
 
-use super::plan::{Places, Plan};
+use super::plan::{Places, RowLocation};
 use super::session::{Session, StoredWrite};
 use super::workspace::Workspace;
 
@@ -94,8 +94,9 @@ impl Session {
         parameters: &[Vec<TypedValue>],
         space: &mut Workspace,
     ) -> Result<()> {
-        let plan = condition.map_or(Ok(Plan::All), |condition| Plan::of(condition, &self.layout))?;
-        if plan == Plan::All {
+        let plan =
+            condition.map_or(Ok(RowLocation::All), |condition| RowLocation::of(condition, &self.layout))?;
+        if plan == RowLocation::All {
             let holds = |given: &Vec<TypedValue>| {
                 let scope = RowScope { types: &self.layout.types, row: &[], parameters: given };
                 condition.is_none_or(|condition| scope.holds(condition))
@@ -143,8 +144,8 @@ impl Session {
         insert: Option<&[StoredRow]>,
         space: &mut Workspace,
     ) -> Result<Vec<RefusedRow>> {
-        let plan = Plan::of(&change.condition, &self.layout)?;
-        if plan == Plan::All {
+        let plan = RowLocation::of(&change.condition, &self.layout)?;
+        if plan == RowLocation::All {
             return Err(Error::invalid(format!(
                 "table `{}`: Redis cannot update all rows at once; compare the primary key or a column with an index by `==`",
                 self.layout.table
@@ -220,7 +221,7 @@ impl Session {
     /// Reads everything that may satisfy a condition for these parameters, and returns its places for each row of them.
     async fn load(
         &mut self,
-        plan: &Plan<'_>,
+        plan: &RowLocation<'_>,
         parameters: &[Vec<TypedValue>],
         space: &mut Workspace,
     ) -> Result<Vec<Places>> {

@@ -7,7 +7,7 @@ use arrow_array::RecordBatch;
 use tidemill_connect::{
     ConnectorConfig, ConnectorContext, ConnectorSink, DeliveryProgress, PartitionEpochs, RefusedRow, runtime,
 };
-use tidemill_relational::{Database, DatabaseUrl, DbError};
+use tidemill_relational::{DatabaseConnection, DatabaseUrl, DbError};
 use tidemill_types::decode::{BatchBuilder, FieldValue};
 use tidemill_types::{Error, EventId, Field, FieldType, Offset, PartitionId, StreamSchema, Timestamp, Value};
 
@@ -137,9 +137,9 @@ impl TestDatabase {
         transaction
     }
 
-    async fn connect(&self) -> Database {
+    async fn connect(&self) -> DatabaseConnection {
         let url = DatabaseUrl::parse(&self.url).unwrap();
-        Database::connect(&url, self.login, self.login).await.unwrap()
+        DatabaseConnection::connect(&url, self.login, self.login).await.unwrap()
     }
 
     /// Removes a table, and the positions of its sinks.
@@ -198,7 +198,7 @@ impl TestDatabase {
 }
 
 /// Connection of a test.
-pub struct Transaction(Mutex<Database>);
+pub struct Transaction(Mutex<DatabaseConnection>);
 
 impl Transaction {
     /// Executes a statement.

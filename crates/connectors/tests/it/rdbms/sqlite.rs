@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use tidemill_connect::{ConnectorConfig, ConnectorContext, ConnectorSink, PartitionEpochs, runtime};
 use tidemill_relational::{
-    ArithmeticOperator, Column, CompareOperator, Database, DatabaseUrl, Expression, RelationalTable,
-    StoreOptions, TableName, TableRow, TableSchema,
+    ArithmeticOperator, Column, CompareOperator, DatabaseConnection, DatabaseUrl, Expression,
+    RelationalTable, StoreOptions, TableName, TableRow, TableSchema,
 };
 use tidemill_types::decode::FieldValue;
 use tidemill_types::{EventId, FieldType, Offset, PartitionId, StreamSchema, Timestamp, Value};
@@ -110,7 +110,7 @@ fn positions_of_an_earlier_release_get_epochs() {
     let insert = "INSERT INTO tidemill_position VALUES ('test/moved', 0, 0, 1, 1, '')";
     runtime().block_on(async {
         let url = DatabaseUrl::parse(&url(dir.path())).unwrap();
-        let mut db = Database::connect(&url, None, None).await.unwrap();
+        let mut db = DatabaseConnection::connect(&url, None, None).await.unwrap();
         db.run(create).await.unwrap();
         db.run(insert).await.unwrap();
         db.close().await;

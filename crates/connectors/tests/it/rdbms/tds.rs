@@ -2,14 +2,14 @@
 //! takes all other statements and requests with parameters without executing them.
 
 use tidemill_connect::runtime;
-use tidemill_relational::{Database, DatabaseUrl, DbError, DbErrorKind, Param};
+use tidemill_relational::{DatabaseConnection, DatabaseUrl, DbError, DbErrorKind, Param};
 use tidemill_types::{FieldType, Timestamp, Value};
 
 use super::servers::{Server, Servers};
 
-async fn connect(server: &Server, parameters: &str) -> Result<Database, DbError> {
+async fn connect(server: &Server, parameters: &str) -> Result<DatabaseConnection, DbError> {
     let url = format!("jdbc:sqlserver://{};databaseName=test;{parameters}", server.at);
-    Database::connect(&DatabaseUrl::parse(&url).unwrap(), Some("tidemill"), Some("tidemill")).await
+    DatabaseConnection::connect(&DatabaseUrl::parse(&url).unwrap(), Some("tidemill"), Some("tidemill")).await
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use bson::{doc, rawdoc};
 use bytes::Bytes;
-use tidemill_docs::{Command, Direction, FindOptions, SortOrder};
+use tidemill_docs::{Direction, DocumentCommand, FindOptions, SortOrder};
 use tidemill_engine::{BodyFormat, Engine, EventSelector, SendOptions, SessionWrite};
 use tidemill_types::{ErrorKind, Value};
 
@@ -21,13 +21,13 @@ fn bytes(document: bson::Document) -> Bytes {
 
 fn insert(engine: &Engine, documents: impl Iterator<Item = bson::Document>) {
     let docs = documents.map(bytes).collect();
-    let insert = Command::Insert { collection: "Note".into(), docs, ordered: true };
+    let insert = DocumentCommand::Insert { collection: "Note".into(), docs, ordered: true };
     let outcome = engine.write_documents(insert, None).unwrap();
     assert!(outcome.errors.is_empty(), "{outcome:?}");
 }
 
-fn update(id: i32, change: bson::Document, upsert: bool) -> Command {
-    Command::Update {
+fn update(id: i32, change: bson::Document, upsert: bool) -> DocumentCommand {
+    DocumentCommand::Update {
         collection: "Note".into(),
         filter: bytes(doc! { "_id": id }),
         update: bytes(change),
@@ -76,7 +76,7 @@ fn every_node_reads_and_writes_all_documents() {
         let outcome =
             engine.write_documents(update(id, doc! { "$set": { "by": at as i32 } }, false), None).unwrap();
         assert_eq!((outcome.matched, outcome.modified), (1, 1));
-        let found = Command::FindAndModify {
+        let found = DocumentCommand::FindAndModify {
             collection: "Note".into(),
             filter: bytes(doc! { "city": "c2", "taken": null }),
             sort: Some(bytes(doc! { "n": -1, "_id": -1 })),
@@ -88,7 +88,7 @@ fn every_node_reads_and_writes_all_documents() {
         let before = outcome.before.expect("the document as it was");
         let before = bson::RawDocument::from_bytes(&before).unwrap();
         assert_eq!(before.get_i32("_id").unwrap(), [188, 167, 146][at]);
-        let many = Command::Update {
+        let many = DocumentCommand::Update {
             collection: "Note".into(),
             filter: bytes(doc! { "n": at as i32 }),
             update: bytes(doc! { "$inc": { "many": 1 } }),
@@ -99,7 +99,7 @@ fn every_node_reads_and_writes_all_documents() {
         let modified = (0..200).filter(|id| id % 7 == at as i32).count() as u64;
         assert_eq!(engine.write_documents(many, None).unwrap().modified, modified);
         // an error of a document comes back
-        let again = Command::Insert {
+        let again = DocumentCommand::Insert {
             collection: "Note".into(),
             docs: vec![bytes(doc! { "_id": 150 + at as i32 })],
             ordered: true,
@@ -149,8 +149,10 @@ fn a_transaction_reads_its_own_writes_in_partitions_of_other_nodes() {
         let base = 100 * (at as i32 + 1);
         let mut transaction = engine.begin_transaction().unwrap();
         let docs = (base..base + 8).map(|id| bytes(doc! { "_id": id, "n": -1 })).collect();
-        transaction.write(Command::Insert { collection: "Note".into(), docs, ordered: true }).unwrap();
-        let many = Command::Update {
+        transaction
+            .write(DocumentCommand::Insert { collection: "Note".into(), docs, ordered: true })
+            .unwrap();
+        let many = DocumentCommand::Update {
             collection: "Note".into(),
             filter: bytes(doc! { "n": { "$lt": 4 } }),
             update: bytes(doc! { "$inc": { "n": 1000 } }),
@@ -160,7 +162,7 @@ fn a_transaction_reads_its_own_writes_in_partitions_of_other_nodes() {
         };
         let before = engine.count_documents("Note", &rawdoc! { "n": { "$lt": 4 } }).unwrap();
         assert_eq!(transaction.write(many).unwrap().modified, before + 8);
-        let delete = |id: i32| Command::Delete {
+        let delete = |id: i32| DocumentCommand::Delete {
             collection: "Note".into(),
             filter: bytes(doc! { "_id": id }),
             multi: false,
@@ -178,8 +180,9 @@ fn a_transaction_reads_its_own_writes_in_partitions_of_other_nodes() {
         transaction.commit(None, None).unwrap();
         let mut transaction = engine.begin_transaction().unwrap();
         let docs = vec![bytes(doc! { "_id": base + 1 })];
-        let outcome =
-            transaction.write(Command::Insert { collection: "Note".into(), docs, ordered: true }).unwrap();
+        let outcome = transaction
+            .write(DocumentCommand::Insert { collection: "Note".into(), docs, ordered: true })
+            .unwrap();
         assert_eq!(outcome.errors[0].error.code(), 11000);
         drop(transaction);
         // of two that write a document, the second one fails

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use tidemill_docs::{Command, FindOptions};
+use tidemill_docs::{DocumentCommand, FindOptions};
 use tidemill_engine::{App, Engine};
 use tidemill_types::{ErrorKind, Value};
 
@@ -135,7 +135,11 @@ fn an_ordered_insert_of_nodes_with_some_replicas_stops_at_the_first_refused_docu
 fn stop_at_first_refused(a: &TestNode, b: &TestNode) {
     let insert = |ids: &[i32]| {
         let document = |id: &i32| bson::rawdoc! { "_id": *id }.into_bytes().into();
-        Command::Insert { collection: "Note".into(), docs: ids.iter().map(document).collect(), ordered: true }
+        DocumentCommand::Insert {
+            collection: "Note".into(),
+            docs: ids.iter().map(document).collect(),
+            ordered: true,
+        }
     };
     let outcome = a.engine.write_documents(insert(&[1, 2, 3, 4, 5, 6]), None).unwrap();
     assert_eq!((outcome.inserted, outcome.errors.len()), (6, 0));

@@ -18,7 +18,7 @@ use crate::{Connectors, Registry, replay};
 
 /// Tables in memory, by name, which remember the position of the last write as databases do.
 #[derive(Clone, Default)]
-struct Database(Arc<Mutex<Tables>>);
+struct MemoryTables(Arc<Mutex<Tables>>);
 
 #[derive(Default)]
 struct Tables {
@@ -32,13 +32,13 @@ struct Tables {
 }
 
 struct DatabaseTable {
-    database: Database,
+    database: MemoryTables,
     name: String,
     schema: Arc<StreamSchema>,
     types: Vec<FieldType>,
 }
 
-impl StoreType for Database {
+impl StoreType for MemoryTables {
     fn name(&self) -> &'static str {
         "database"
     }
@@ -156,7 +156,7 @@ impl TableStore for DatabaseTable {
     }
 }
 
-impl Database {
+impl MemoryTables {
     /// Returns the rows of a table, sorted.
     fn table(&self, name: &str) -> Vec<String> {
         let row = |row: &StoredRow| row.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
@@ -225,7 +225,7 @@ proptest! {
         from in -2_000_000i64..200_000_000,
         length in 1i64..300_000_000,
     ) {
-        let database = Database::default();
+        let database = MemoryTables::default();
         let plan = database.plan(ALL);
         let mut records: Vec<&[Event]> = vec![];
         let mut rest = events.as_slice();
@@ -292,7 +292,7 @@ const SUMS: &str = "define aggregation A from S select k, sum(n) as total, avg(n
 
 #[test]
 fn rows_have_what_is_selected_and_what_restores_them() {
-    let database = Database::default();
+    let database = MemoryTables::default();
     let plan = database.plan(&format!("@store(type='database', table='t') {SUMS}"));
     let names: Vec<&str> = plan.store.as_ref().expect("a store").tables[0]
         .attributes
@@ -316,7 +316,7 @@ fn rows_have_what_is_selected_and_what_restores_them() {
 /// A restarted app without its state reads what an earlier run has stored, and adds to it.
 #[test]
 fn rows_of_an_earlier_run_are_found() {
-    let database = Database::default();
+    let database = MemoryTables::default();
     let plan = database.plan(&format!("@store(type='database') {SUMS}"));
     let mut earlier = database.open(&plan, 1);
     push(&mut earlier, 0, &[at("a", 1, 0), at("a", 2, 1), at("a", 4, 2)]);
@@ -336,7 +336,7 @@ fn rows_of_an_earlier_run_are_found() {
 
 #[test]
 fn a_group_is_found_without_reading_others() {
-    let database = Database::default();
+    let database = MemoryTables::default();
     let plan = database.plan(&format!("@store(type='database') {SUMS}"));
     let mut aggregation = database.open(&plan, 1);
     for second in 0..20 {
@@ -358,7 +358,7 @@ fn a_group_is_found_without_reading_others() {
 
 #[test]
 fn old_rows_are_deleted_from_the_store() {
-    let database = Database::default();
+    let database = MemoryTables::default();
     let purge =
         "@purge(interval='10 sec', @retentionPeriod(sec='120 sec', min='120 min')) @store(type='database')";
     let plan = database.plan(&format!("{purge} {SUMS}"));
@@ -392,7 +392,7 @@ fn old_rows_are_deleted_from_the_store() {
 
 #[test]
 fn changes_wait_for_a_store_that_fails() {
-    let database = Database::default();
+    let database = MemoryTables::default();
     let plan = database.plan(&format!("@store(type='database') {SUMS}"));
     let mut aggregation = database.open(&plan, 1);
     for second in 0..5 {
@@ -415,7 +415,7 @@ fn changes_wait_for_a_store_that_fails() {
 /// A state that was saved before there was a store has its buckets written, and one with a store can be read without.
 #[test]
 fn states_are_restored_with_and_without_a_store() {
-    let (database, without) = (Database::default(), Database::default());
+    let (database, without) = (MemoryTables::default(), MemoryTables::default());
     let plain = without.plan(SUMS);
     let stored = database.plan(&format!("@store(type='database') {SUMS}"));
     let mut before = Aggregation::new(plain.clone());
@@ -433,7 +433,7 @@ fn states_are_restored_with_and_without_a_store() {
 
 #[test]
 fn a_group_with_a_null_is_refused() {
-    let database = Database::default();
+    let database = MemoryTables::default();
     let plan = database.plan(&format!("@store(type='database') {SUMS}"));
     let mut aggregation = database.open(&plan, 1);
     let failure = aggregation.push(&batch(&[(None, Some(1), None, START)])).expect_err("a null");
@@ -447,7 +447,7 @@ fn a_group_with_a_null_is_refused() {
 /// The clock closes a bucket, and then an event of an earlier one arrives: the bucket that it opens is not the latest.
 #[test]
 fn an_event_behind_the_clock_is_late() {
-    let database = Database::default();
+    let database = MemoryTables::default();
     let definition = "@purge(interval='10 sec') define aggregation A from S select k, sum(n) as total group by k \
                       aggregate every sec, min";
     for store in ["", "@store(type='database') "] {

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use geo::{Geometry, Point, Relate, relate::IntersectionMatrix};
 
 use super::library::{NamespaceRegistrar, NullPolicy, constant_text, double, text};
+use crate::columns::value::Value;
 use crate::expr::ArgumentType;
-use crate::value::Value;
 use geometry::{CONSTANT_POSITIONS_MAX, POSITIONS_MAX, parse, place};
 
 /// A geometry and a fence, or a place and a fence.

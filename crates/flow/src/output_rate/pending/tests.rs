@@ -25,7 +25,7 @@ fn shown(waiting: &PendingOutput) -> Vec<(i64, i64)> {
 
 fn taken_back(waiting: &PendingOutput, aggregates: Vec<bool>) -> PendingOutput {
     let mut state = Vec::new();
-    let mut out = Writer::new(&mut state).unwrap();
+    let mut out = SnapshotWriter::new(&mut state).unwrap();
     out.section("waiting").unwrap();
     waiting.save(&mut out).unwrap();
     out.finish().unwrap();

@@ -6,8 +6,8 @@ use super::LinearState;
 use super::match_list::{HEADER_WORDS, MARKS, TIME};
 use super::plan::{LinearPlan, ValueSource};
 use super::value_arena::ValueArena;
-use crate::batch::{Batch, EventKind};
-use crate::column::{Column, Data};
+use crate::columns::batch::{Batch, EventKind};
+use crate::columns::column::{Column, Data};
 use crate::pattern::matches::PatternMatches;
 
 /// Takes the completed matches as columns; `None` without matches.

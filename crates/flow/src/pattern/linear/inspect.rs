@@ -4,7 +4,7 @@ use super::match_list::TIME;
 use super::plan::{Capture, ValueSource};
 use super::run::read_word;
 use super::{LinearMatcher, NEVER};
-use crate::column::Column;
+use crate::columns::column::Column;
 use crate::expr::EvalContext;
 use crate::pattern::inspect::{PartialMatchStatus, StepStatus, name_of, step_name};
 use crate::pattern::plan::{EventSelector, MatchReference};

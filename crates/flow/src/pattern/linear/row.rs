@@ -6,16 +6,16 @@ use tidemill_types::FieldType;
 use super::LinearMatcher;
 use super::match_list::{HEADER_WORDS, MARKS, TIME};
 use super::plan::{ComparisonOperand, IndexedComparison, LinearPlan, LinearStep, ValueSource};
-use super::run::{CurrentEvent, EventRun, Events};
+use super::run::{CurrentEvent, EventRun, RunEvents};
 use super::value_arena::ValueArena;
 use crate::catalog::Catalog;
-use crate::column::Column;
+use crate::columns::column::Column;
+use crate::columns::row::{ArrivingRow, Row, RowOutput};
+use crate::columns::value_ref::ValueRef;
 use crate::eval_error::EvalError;
 use crate::expr::{EvalContext, NoContext, RowExpr, RowFrame, RowSource, keep};
 use crate::pattern::plan::PatternPlan;
-use crate::row::{ArrivingRow, Row, RowOutput};
 use crate::select::RowSelect;
-use crate::value_ref::ValueRef;
 
 /// A linear pattern compiled for single events.
 pub(crate) struct PatternRowPlan {
@@ -60,7 +60,7 @@ struct SingleEvent<'a> {
     plan: &'a PatternRowPlan,
 }
 
-impl Events for SingleEvent<'_> {
+impl RunEvents for SingleEvent<'_> {
     #[inline]
     fn value(&self, column: usize, _: usize) -> ValueRef<'_> {
         self.values.get(column).copied().unwrap_or_default()

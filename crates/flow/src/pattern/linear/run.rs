@@ -9,19 +9,19 @@ use super::plan::{
 };
 use super::value_arena::{ValueArena, word_double, word_float};
 use super::{LinearState, NEVER};
-use crate::batch::{Batch, EventKind};
-use crate::column::Column;
+use crate::columns::batch::{Batch, EventKind};
+use crate::columns::column::Column;
+use crate::columns::value::Value;
+use crate::columns::value_ref::ValueRef;
 use crate::eval_error::EvalError;
 use crate::expr::{Comparison, EvalContext, Expr, Frame, NoContext, RowRef};
 use crate::pattern::conditions::{ComparisonDomain, holds};
 use crate::pattern::matches::group_ends;
 use crate::pattern::plan::{PatternPlan, ReferenceKind};
 use crate::pattern::{mask, too_many};
-use crate::value::Value;
-use crate::value_ref::ValueRef;
 
 /// Events that a run processes: a batch, or a single one.
-pub(super) trait Events: Copy {
+pub(super) trait RunEvents: Copy {
     /// Returns a value of an event; null for a column that its stream does not have.
     fn value(&self, column: usize, row: usize) -> ValueRef<'_>;
 
@@ -40,7 +40,7 @@ pub(super) trait Events: Copy {
     ) -> Result<bool, EvalError>;
 }
 
-impl Events for &Batch {
+impl RunEvents for &Batch {
     #[inline]
     fn value(&self, column: usize, row: usize) -> ValueRef<'_> {
         self.columns.get(column).map_or(ValueRef::Null, |column| column.value_ref(row))
@@ -133,7 +133,7 @@ impl EventRun<'_, &Batch> {
     }
 }
 
-impl<E: Events> EventRun<'_, E> {
+impl<E: RunEvents> EventRun<'_, E> {
     /// Processes one event and closes its group of completed matches.
     pub(super) fn process_row(&mut self, event: CurrentEvent) -> Result<(), EvalError> {
         let before = self.state.completed_count;
@@ -371,7 +371,7 @@ impl<E: Events> EventRun<'_, E> {
 pub(super) fn push_captures(
     layout: &LinearPlan,
     i: usize,
-    (events, row): (impl Events, usize),
+    (events, row): (impl RunEvents, usize),
     time: i64,
     values: &mut ValueArena,
     out: &mut Vec<u64>,

@@ -4,12 +4,12 @@ use super::LinearMatcher;
 use super::match_list::{BEGIN, HEADER_WORDS, MARKS, TIME};
 use super::plan::ValueSource;
 use super::run::{push_waiting, read_word};
-use crate::column::Column;
-use crate::snapshot::{Error, Reader, Writer};
+use crate::columns::column::Column;
+use crate::snapshot::{Error, Reader, SnapshotWriter};
 
 impl LinearMatcher {
     /// Writes the state.
-    pub fn save(&self, out: &mut Writer<'_>) -> Result<(), Error> {
+    pub fn save(&self, out: &mut SnapshotWriter<'_>) -> Result<(), Error> {
         let state = &self.state;
         out.flag(state.armed)?;
         for (waiting, fresh) in state.waiting.iter().zip(&state.new_matches) {
@@ -21,7 +21,7 @@ impl LinearMatcher {
         Ok(())
     }
 
-    fn save_match(&self, found: &[u64], out: &mut Writer<'_>) -> Result<(), Error> {
+    fn save_match(&self, found: &[u64], out: &mut SnapshotWriter<'_>) -> Result<(), Error> {
         out.signed(found[TIME].cast_signed())?;
         out.signed(found[BEGIN].cast_signed())?;
         for (at, capture) in self.layout.captures.iter().enumerate().take(found.len() - HEADER_WORDS) {

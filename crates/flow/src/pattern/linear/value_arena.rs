@@ -5,9 +5,9 @@ use std::hash::BuildHasher;
 use hashbrown::DefaultHashBuilder;
 use tidemill_types::FieldType;
 
-use crate::column::{Column, Data};
-use crate::value::Value;
-use crate::value_ref::ValueRef;
+use crate::columns::column::{Column, Data};
+use crate::columns::value::Value;
+use crate::columns::value_ref::ValueRef;
 
 /// Arena of the strings and objects of matches, which store an index into it. Values that no match references
 /// are swept when the arena is full.

@@ -1,11 +1,11 @@
 use tidemill_types::FieldType;
 
 use super::*;
+use crate::columns::value::Value;
 use crate::expr::NoContext;
 use crate::limits::PatternLimits;
 use crate::pattern::{EventSelector, ReferenceKind, StepKind, StepPlan};
-use crate::snapshot::{Error, Reader, Writer};
-use crate::value::Value;
+use crate::snapshot::{Error, Reader, SnapshotWriter};
 
 /// Creates a matcher of `every a=0<min:> -> b=1`, selecting `a[0]` and `b`.
 fn machine(min: usize, within: Option<i64>) -> NfaMatcher {
@@ -49,7 +49,7 @@ fn send(machine: &mut NfaMatcher, stream: usize, time: i64, value: i32) -> Resul
 
 fn saved(machine: &NfaMatcher) -> Vec<u8> {
     let mut state = Vec::new();
-    let mut out = Writer::new(&mut state).unwrap();
+    let mut out = SnapshotWriter::new(&mut state).unwrap();
     out.section("pattern").unwrap();
     machine.save(&mut out).unwrap();
     out.finish().unwrap();
@@ -80,7 +80,7 @@ fn a_saved_state_goes_on_where_it_was() {
     assert_eq!(send(&mut second, 0, 5, 2), Ok(0));
     assert_eq!(send(&mut second, 1, 6, 2), Ok(1));
     let mut other = Vec::new();
-    let mut out = Writer::new(&mut other).unwrap();
+    let mut out = SnapshotWriter::new(&mut other).unwrap();
     out.section("pattern").unwrap();
     // a list of one match that refers to a match not written before
     [1, 7].into_iter().for_each(|n| out.number(n).unwrap());

@@ -21,7 +21,7 @@ const LEVELS_MAX: usize = 40;
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Adwin {
     /// Buckets of `2^index` numbers each, the oldest first: total and sum of squared deviations.
-    levels: Vec<Vec<Bucket>>,
+    levels: Vec<Vec<AdwinBucket>>,
     #[serde(with = "float_bits")]
     width: f64,
     #[serde(with = "float_bits")]
@@ -32,7 +32,7 @@ pub(super) struct Adwin {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-struct Bucket {
+struct AdwinBucket {
     #[serde(with = "float_bits")]
     total: f64,
     #[serde(with = "float_bits")]
@@ -62,7 +62,7 @@ impl Adwin {
         if self.levels.is_empty() {
             self.levels.push(vec![]);
         }
-        self.levels[0].push(Bucket { total: x, variance: 0.0 });
+        self.levels[0].push(AdwinBucket { total: x, variance: 0.0 });
         self.compress();
         self.seen.is_multiple_of(CHECK_EACH) && self.shrink()
     }
@@ -73,7 +73,7 @@ impl Adwin {
             let (a, b) = (self.levels[level].remove(0), self.levels[level].remove(0));
             let size = size_of(level);
             let delta = (a.total - b.total) / size;
-            let merged = Bucket {
+            let merged = AdwinBucket {
                 total: a.total + b.total,
                 variance: a.variance + b.variance + delta * delta * size / 2.0,
             };

@@ -63,13 +63,13 @@ pub(super) enum AnomalyDetector {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct AmRules {
     parameters: RuleParameters,
-    rules: Vec<Rule>,
-    default: Rule,
+    rules: Vec<AmRule>,
+    default: AmRule,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-struct Rule {
-    conditions: Vec<Condition>,
+struct AmRule {
+    conditions: Vec<SplitCondition>,
     target: Gaussian,
     features: Vec<Gaussian>,
     splits: Vec<SplitPoints>,
@@ -80,7 +80,7 @@ struct Rule {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-struct Condition {
+struct SplitCondition {
     feature: usize,
     /// True for values up to the threshold, false for those above it.
     is_up_to: bool,
@@ -102,7 +102,7 @@ struct PageHinkley {
 
 impl AmRules {
     pub(super) fn new(parameters: RuleParameters) -> Self {
-        let default = Rule::new(vec![], &parameters);
+        let default = AmRule::new(vec![], &parameters);
         Self { parameters, rules: vec![], default }
     }
 
@@ -126,11 +126,11 @@ impl AmRules {
             self.default.learn(features, target);
             let condition = self.default.expansion(parameters);
             if let Some(condition) = condition.filter(|_| self.rules.len() < RULES_MAX) {
-                let mut rule = Rule::new(vec![condition], parameters);
+                let mut rule = AmRule::new(vec![condition], parameters);
                 // the new rule inherits the model, which fits its part as well as the whole
                 rule.model = self.default.model.clone();
                 self.rules.push(rule);
-                self.default = Rule::new(vec![], parameters).with_model_of(&self.default);
+                self.default = AmRule::new(vec![], parameters).with_model_of(&self.default);
             }
             return;
         };
@@ -146,7 +146,7 @@ impl AmRules {
         if let Some(condition) = rule.expansion(parameters) {
             let mut conditions = rule.conditions.clone();
             conditions.push(condition);
-            *rule = Rule::new(conditions, parameters).with_model_of(rule);
+            *rule = AmRule::new(conditions, parameters).with_model_of(rule);
         }
     }
 
@@ -156,14 +156,14 @@ impl AmRules {
     }
 }
 
-impl Condition {
+impl SplitCondition {
     fn holds(&self, features: &[f64]) -> bool {
         features.get(self.feature).is_some_and(|x| (*x <= self.threshold) == self.is_up_to)
     }
 }
 
-impl Rule {
-    fn new(conditions: Vec<Condition>, parameters: &RuleParameters) -> Self {
+impl AmRule {
+    fn new(conditions: Vec<SplitCondition>, parameters: &RuleParameters) -> Self {
         Self {
             conditions,
             target: Gaussian::default(),
@@ -200,7 +200,7 @@ impl Rule {
     }
 
     /// Returns one more condition for the rule, if one is better than the others by Hoeffding's bound.
-    fn expansion(&mut self, parameters: &RuleParameters) -> Option<Condition> {
+    fn expansion(&mut self, parameters: &RuleParameters) -> Option<SplitCondition> {
         if self.since_attempt < parameters.grace_period.max(1) || self.conditions.len() >= CONDITIONS_MAX {
             return None;
         }
@@ -224,7 +224,7 @@ impl Rule {
         let bound = hoeffding_bound(1.0, parameters.confidence, self.target.count);
         let is_better = ratio < 1.0 - bound || bound < parameters.tie_threshold;
         // the rule continues with the side whose targets differ less
-        is_better.then_some(Condition {
+        is_better.then_some(SplitCondition {
             feature: *feature,
             is_up_to: best.left_deviation <= best.right_deviation,
             threshold: best.threshold,

@@ -9,11 +9,11 @@ use super::am_rules::{AmRules, AnomalyDetector, ChangeDetector, RuleParameters};
 use super::float_bits;
 use super::model_processor::{ModelProcessor, ModelStep, check_features, check_parameters};
 use super::parameters::{Parameters, features_of};
+use crate::columns::value::Value;
 use crate::eval_error::EvalError;
 use crate::expr::ArgumentType;
 use crate::models::Models;
 use crate::registry::BoundStreamProcessor;
-use crate::value::Value;
 
 /// Kind of the models.
 const KIND: &str = "AMRules";
@@ -75,7 +75,7 @@ pub(super) fn train(args: &[ArgumentType]) -> Result<BoundStreamProcessor, Strin
     };
     parameters.features = read.features(features)?;
     read.features(std::slice::from_ref(target)).map_err(|_| read.wrong("the target is no number"))?;
-    let made = move || Trainer { model: model.clone(), parameters: parameters.clone(), first };
+    let made = move || AmRulesTrainer { model: model.clone(), parameters: parameters.clone(), first };
     Ok((
         Arc::new(move || Box::new(ModelProcessor(made()))),
         vec![("meanSquaredError".to_owned(), FieldType::Double)],
@@ -88,17 +88,20 @@ pub(super) fn predict(args: &[ArgumentType]) -> Result<BoundStreamProcessor, Str
     let model = read.name()?;
     read.features(read.attributes()?)?;
     let added = ["prediction", "meanSquaredError"].map(|name| (name.to_owned(), FieldType::Double));
-    Ok((Arc::new(move || Box::new(ModelProcessor(Predictor { model: model.clone() }))), added.to_vec()))
+    Ok((
+        Arc::new(move || Box::new(ModelProcessor(AmRulesPredictor { model: model.clone() }))),
+        added.to_vec(),
+    ))
 }
 
-struct Trainer {
+struct AmRulesTrainer {
     model: String,
     parameters: RuleParameters,
     /// Index of the first feature among the arguments.
     first: usize,
 }
 
-impl ModelStep for Trainer {
+impl ModelStep for AmRulesTrainer {
     fn apply(&self, models: &Models, args: &[Value], values: &mut Vec<Value>) -> Result<(), EvalError> {
         let all = features_of(args.get(self.first..).unwrap_or_default())?;
         let Some((target, features)) = all.split_last() else {
@@ -122,11 +125,11 @@ impl ModelStep for Trainer {
     }
 }
 
-struct Predictor {
+struct AmRulesPredictor {
     model: String,
 }
 
-impl ModelStep for Predictor {
+impl ModelStep for AmRulesPredictor {
     fn apply(&self, models: &Models, args: &[Value], values: &mut Vec<Value>) -> Result<(), EvalError> {
         let features = features_of(args.get(1..).unwrap_or_default())?;
         let predicted = models.with(KIND, &self.model, |model: &mut Option<Regressor>| {

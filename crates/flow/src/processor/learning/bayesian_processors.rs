@@ -7,11 +7,11 @@ use tidemill_types::FieldType;
 use super::bayesian::BayesianRegression;
 use super::model_processor::{ModelProcessor, ModelStep, check_features};
 use super::parameters::{Parameters, features_of};
+use crate::columns::value::Value;
 use crate::eval_error::EvalError;
 use crate::expr::ArgumentType;
 use crate::models::Models;
 use crate::registry::BoundStreamProcessor;
-use crate::value::Value;
 
 /// Kind of the models.
 const KIND: &str = "Bayesian regression";
@@ -39,7 +39,7 @@ pub(super) fn train(args: &[ArgumentType]) -> Result<BoundStreamProcessor, Strin
     }
     let first = read.place();
     read.features(read.attributes()?)?;
-    let made = move || Trainer { model: model.clone(), target, first };
+    let made = move || BayesianTrainer { model: model.clone(), target, first };
     Ok((Arc::new(move || Box::new(ModelProcessor(made()))), vec![("loss".to_owned(), FieldType::Double)]))
 }
 
@@ -53,11 +53,11 @@ pub(super) fn predict(args: &[ArgumentType]) -> Result<BoundStreamProcessor, Str
     let first = read.place();
     read.features(read.attributes()?)?;
     let added = ["prediction", "confidence"].map(|name| (name.to_owned(), FieldType::Double));
-    let made = move || Predictor { model: model.clone(), first };
+    let made = move || BayesianPredictor { model: model.clone(), first };
     Ok((Arc::new(move || Box::new(ModelProcessor(made()))), added.to_vec()))
 }
 
-struct Trainer {
+struct BayesianTrainer {
     model: String,
     /// Index of the target among the arguments.
     target: usize,
@@ -65,7 +65,7 @@ struct Trainer {
     first: usize,
 }
 
-impl ModelStep for Trainer {
+impl ModelStep for BayesianTrainer {
     fn apply(&self, models: &Models, args: &[Value], values: &mut Vec<Value>) -> Result<(), EvalError> {
         let target = match args.get(self.target).and_then(Value::as_f64) {
             Some(target) if target.is_finite() => target,
@@ -95,13 +95,13 @@ impl ModelStep for Trainer {
     }
 }
 
-struct Predictor {
+struct BayesianPredictor {
     model: String,
     /// Index of the first feature among the arguments.
     first: usize,
 }
 
-impl ModelStep for Predictor {
+impl ModelStep for BayesianPredictor {
     fn apply(&self, models: &Models, args: &[Value], values: &mut Vec<Value>) -> Result<(), EvalError> {
         let features = features_of(args.get(self.first..).unwrap_or_default())?;
         let predicted = models.with(KIND, &self.model, |model: &mut Option<BayesianRegression>| {

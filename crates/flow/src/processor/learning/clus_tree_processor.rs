@@ -8,9 +8,9 @@ use super::clus_tree::ClusTree;
 use super::float_bits;
 use super::k_means_processors::{ClusterState, Clusters, check_work, cluster_attributes, push_nearest};
 use super::parameters::Parameters;
+use crate::columns::value::Value;
 use crate::expr::ArgumentType;
 use crate::registry::BoundStreamProcessor;
-use crate::value::Value;
 
 const FORM: &str = "streamingml:clusTree(no.of.clusters [, max.iterations, no.of.events.to.refresh.macro.model, max.height.of.tree, horizon], feature, …)";
 /// Constants behind the number of clusters, all of them or none.

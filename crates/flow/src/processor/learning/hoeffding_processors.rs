@@ -8,11 +8,11 @@ use tidemill_types::FieldType;
 use super::hoeffding::{Criterion, HoeffdingTree, Prediction, TreeParameters, most_likely};
 use super::model_processor::{ModelProcessor, ModelStep, check_features, check_parameters};
 use super::parameters::{Parameters, features_of};
+use crate::columns::value::Value;
 use crate::eval_error::EvalError;
 use crate::expr::ArgumentType;
 use crate::models::Models;
 use crate::registry::BoundStreamProcessor;
-use crate::value::Value;
 
 /// Kind of the models.
 const KIND: &str = "Hoeffding tree";
@@ -80,7 +80,7 @@ pub(super) fn train(args: &[ArgumentType]) -> Result<BoundStreamProcessor, Strin
         return Err(read.wrong("the label, which is the last parameter, must be a string or a bool"));
     }
     parameters.features = read.features(features)?;
-    let made = move || Trainer { model: model.clone(), parameters: parameters.clone(), first };
+    let made = move || HoeffdingTrainer { model: model.clone(), parameters: parameters.clone(), first };
     Ok((Arc::new(move || Box::new(ModelProcessor(made()))), vec![("accuracy".to_owned(), FieldType::Double)]))
 }
 
@@ -91,10 +91,10 @@ pub(super) fn classify(args: &[ArgumentType]) -> Result<BoundStreamProcessor, St
     read.features(read.attributes()?)?;
     let added =
         vec![("prediction".to_owned(), FieldType::String), ("confidenceLevel".to_owned(), FieldType::Double)];
-    Ok((Arc::new(move || Box::new(ModelProcessor(Predictor { model: model.clone() }))), added))
+    Ok((Arc::new(move || Box::new(ModelProcessor(HoeffdingPredictor { model: model.clone() }))), added))
 }
 
-struct Trainer {
+struct HoeffdingTrainer {
     model: String,
     parameters: TreeParameters,
     /// Index of the first feature among the arguments.
@@ -126,7 +126,7 @@ impl Classifier {
     }
 }
 
-impl ModelStep for Trainer {
+impl ModelStep for HoeffdingTrainer {
     fn apply(&self, models: &Models, args: &[Value], values: &mut Vec<Value>) -> Result<(), EvalError> {
         let Some((label, features)) = args.get(self.first..).and_then(<[Value]>::split_last) else {
             return Err(EvalError::internal("the arguments of a model are missing"));
@@ -152,11 +152,11 @@ impl ModelStep for Trainer {
     }
 }
 
-struct Predictor {
+struct HoeffdingPredictor {
     model: String,
 }
 
-impl ModelStep for Predictor {
+impl ModelStep for HoeffdingPredictor {
     fn apply(&self, models: &Models, args: &[Value], values: &mut Vec<Value>) -> Result<(), EvalError> {
         let features = features_of(args.get(1..).unwrap_or_default())?;
         let predicted = models.with(KIND, &self.model, |model: &mut Option<Classifier>| {

@@ -10,11 +10,11 @@ use tidemill_types::FieldType;
 use super::float_bits;
 use super::k_means::{k_means_from, nearest};
 use super::parameters::{Parameters, features_of};
-use crate::batch::EventKind;
+use crate::columns::batch::EventKind;
+use crate::columns::value::Value;
 use crate::eval_error::EvalError;
 use crate::expr::ArgumentType;
 use crate::registry::{BoundStreamProcessor, ProcessorEvent, StreamProcessor};
-use crate::value::Value;
 
 const INCREMENTAL: &str = "streamingml:kMeansIncremental(no.of.clusters [, decay.rate], feature, …)";
 const MINI_BATCH: &str = "streamingml:kMeansMiniBatch(no.of.clusters [, decay.rate] [, maximum.iterations, no.of.events.to.retrain], feature, …)";

@@ -9,11 +9,11 @@ use tidemill_types::FieldType;
 
 use super::float_bits::Float;
 use super::parameters::Parameters;
-use crate::batch::EventKind;
+use crate::columns::batch::EventKind;
+use crate::columns::value::Value;
 use crate::eval_error::EvalError;
 use crate::expr::ArgumentType;
 use crate::registry::{BoundStreamProcessor, ProcessorEvent, StreamProcessor};
-use crate::value::Value;
 
 const FORM: &str = "markov:markovChain(id, state, duration.to.keep, alert.threshold, notifications.hold.limit or 'matrix.csv' [, train])";
 /// Ids whose last state is known, and changes between two states.
@@ -79,7 +79,8 @@ pub(super) fn build(
     ];
     let settings = Settings { keep, threshold, held, train };
     let count = matrix.values().map(|row| row.counts.len()).sum();
-    let made = move || Chain { settings, now: State { changes: matrix.clone(), count, ..State::default() } };
+    let made =
+        move || MarkovChain { settings, now: State { changes: matrix.clone(), count, ..State::default() } };
     Ok((Arc::new(move || Box::new(made())), added.map(|(name, ty)| (name.to_owned(), ty)).to_vec()))
 }
 
@@ -118,7 +119,7 @@ fn parse_matrix(text: &str) -> Result<BTreeMap<String, Row>, String> {
     }
 }
 
-struct Chain {
+struct MarkovChain {
     settings: Settings,
     now: State,
 }
@@ -146,7 +147,7 @@ struct Row {
 type SavedRow = (String, Float, Vec<(String, Float)>);
 
 #[derive(Serialize, Deserialize)]
-struct Saved {
+struct SavedChain {
     events: u64,
     last: Vec<(String, String, i64)>,
     changes: Vec<SavedRow>,
@@ -201,7 +202,7 @@ impl State {
     }
 }
 
-impl StreamProcessor for Chain {
+impl StreamProcessor for MarkovChain {
     fn process(
         &mut self,
         mut event: ProcessorEvent,
@@ -248,7 +249,7 @@ impl StreamProcessor for Chain {
     fn save(&self) -> Json {
         let last = self.now.last.iter().map(|(id, (state, time))| (id.clone(), state.clone(), *time));
         let counts = |row: &Row| row.counts.iter().map(|(to, count)| (to.clone(), Float(*count))).collect();
-        json!(Saved {
+        json!(SavedChain {
             events: self.now.events,
             last: last.collect(),
             changes: self
@@ -262,7 +263,7 @@ impl StreamProcessor for Chain {
 
     fn restore(&mut self, state: &Json) -> Result<(), EvalError> {
         let wrong = |_| EvalError::state("the saved state does not match this Markov chain");
-        let Saved { events, last, changes } = Saved::deserialize(state).map_err(wrong)?;
+        let SavedChain { events, last, changes } = SavedChain::deserialize(state).map_err(wrong)?;
         let mut now = State { events, ..State::default() };
         for (id, state, time) in last {
             now.by_time.insert((time, id.clone()));

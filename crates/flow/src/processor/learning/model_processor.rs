@@ -2,11 +2,11 @@
 
 use serde_json::Value as Json;
 
-use crate::batch::EventKind;
+use crate::columns::batch::EventKind;
+use crate::columns::value::Value;
 use crate::eval_error::EvalError;
 use crate::models::Models;
 use crate::registry::{ProcessorEvent, StreamProcessor};
-use crate::value::Value;
 
 /// Work of a query with a model: training it, or predicting by it.
 pub(super) trait ModelStep: Send {

@@ -2,9 +2,9 @@
 
 use tidemill_types::FieldType;
 
+use crate::columns::value::Value;
 use crate::eval_error::EvalError;
 use crate::expr::ArgumentType;
-use crate::value::Value;
 
 /// Features of a model.
 pub(super) const FEATURES_MAX: usize = 200;

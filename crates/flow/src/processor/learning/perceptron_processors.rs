@@ -8,11 +8,11 @@ use tidemill_types::FieldType;
 use super::float_bits;
 use super::model_processor::{ModelProcessor, ModelStep, check_features};
 use super::parameters::{Parameters, features_of};
+use crate::columns::value::Value;
 use crate::eval_error::EvalError;
 use crate::expr::ArgumentType;
 use crate::models::Models;
 use crate::registry::BoundStreamProcessor;
-use crate::value::Value;
 
 /// Kind of the models.
 const KIND: &str = "perceptron";
@@ -70,7 +70,7 @@ pub(super) fn train(args: &[ArgumentType]) -> Result<BoundStreamProcessor, Strin
     let first = read.place();
     let features = read.features(read.attributes()?)?;
     let added = (1..=features).map(|n| (format!("featureWeight{n}"), FieldType::Double)).collect();
-    let made = move || Trainer { model: model.clone(), label, rate, first };
+    let made = move || PerceptronTrainer { model: model.clone(), label, rate, first };
     Ok((Arc::new(move || Box::new(ModelProcessor(made()))), added))
 }
 
@@ -91,7 +91,7 @@ pub(super) fn classify(args: &[ArgumentType]) -> Result<BoundStreamProcessor, St
     ))
 }
 
-struct Trainer {
+struct PerceptronTrainer {
     model: String,
     /// Index of the label among the arguments.
     label: usize,
@@ -100,7 +100,7 @@ struct Trainer {
     first: usize,
 }
 
-impl ModelStep for Trainer {
+impl ModelStep for PerceptronTrainer {
     fn apply(&self, models: &Models, args: &[Value], values: &mut Vec<Value>) -> Result<(), EvalError> {
         let label = match args.get(self.label) {
             Some(Value::Bool(label)) => *label,

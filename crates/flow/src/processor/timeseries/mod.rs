@@ -10,11 +10,11 @@ use serde::Deserialize;
 use serde_json::{Value as Json, json};
 use tidemill_types::FieldType;
 
-use crate::batch::EventKind;
+use crate::columns::batch::EventKind;
+use crate::columns::value::{Value, numeric_rank};
 use crate::eval_error::EvalError;
 use crate::expr::ArgumentType;
 use crate::registry::{BoundStreamProcessor, ProcessorEvent, Registry, StreamProcessor};
-use crate::value::{Value, numeric_rank};
 use regression::Moments;
 
 /// Events that one processor keeps, and greatest batch.
@@ -257,7 +257,7 @@ impl StreamProcessor for Regression {
 
     fn restore(&mut self, state: &Json) -> Result<(), EvalError> {
         let wrong = || EvalError::state(format!("the saved state does not match {}", self.settings.name));
-        let saved = Saved::deserialize(state).map_err(|_| wrong())?;
+        let saved = SavedSeries::deserialize(state).map_err(|_| wrong())?;
         let numbers = |bits: Vec<u64>| -> Vec<f64> { bits.into_iter().map(f64::from_bits).collect() };
         let all =
             Moments { count: saved.count, means: numbers(saved.means), products: numbers(saved.products) };
@@ -277,7 +277,7 @@ impl StreamProcessor for Regression {
 }
 
 #[derive(Deserialize)]
-struct Saved {
+struct SavedSeries {
     seen: u64,
     count: u64,
     means: Vec<u64>,

@@ -11,11 +11,11 @@ use tidemill_types::FieldType;
 
 use self::sessions::{InsertOutcome, Session, Sessions};
 use super::build::arity;
+use crate::columns::value::format_time;
 use crate::eval_error::EvalError;
 use crate::registry::{Parameter, WindowInput};
-use crate::snapshot::{Error, Reader, Writer};
+use crate::snapshot::{Error, Reader, SnapshotWriter};
 use crate::store::{RowId, RowStore};
-use crate::value::format_time;
 use crate::window::{RetainedRows, StatusContext, Window, WindowConstructor, WindowContext, WindowStatus};
 
 pub(super) fn build(parameters: &[Parameter], _: &WindowInput<'_>) -> Result<WindowConstructor, String> {
@@ -207,7 +207,7 @@ impl Window for SessionWindow {
             .due(leaves.map(|end| end.saturating_add(self.latency)))
     }
 
-    fn save(&self, out: &mut Writer<'_>) -> Result<(), Error> {
+    fn save(&self, out: &mut SnapshotWriter<'_>) -> Result<(), Error> {
         let mut sessions: Vec<(&str, &Sessions)> =
             self.sessions.iter().map(|(key, sessions)| (&**key, sessions)).collect();
         sessions.sort_unstable_by_key(|(_, sessions)| sessions.born);

@@ -8,7 +8,7 @@ use hashbrown::{HashMap, HashSet};
 
 use super::super::key::KeyEncoder;
 use crate::eval_error::EvalError;
-use crate::snapshot::{Error, Reader, Writer};
+use crate::snapshot::{Error, Reader, SnapshotWriter};
 use crate::store::{RowId, RowStore};
 use crate::window::{RetainedRows, StatusContext, Window, WindowContext, WindowStatus};
 
@@ -130,7 +130,7 @@ impl Window for LatestPerKey {
         }
     }
 
-    fn save(&self, out: &mut Writer<'_>) -> Result<(), Error> {
+    fn save(&self, out: &mut SnapshotWriter<'_>) -> Result<(), Error> {
         let rows: Vec<(RowId, &str)> = self.by_age.iter().map(|(seq, key)| (*seq, &**key)).collect();
         out.state(&(self.asked, rows))
     }
@@ -195,7 +195,7 @@ impl Window for FirstPerKey {
         )
     }
 
-    fn save(&self, out: &mut Writer<'_>) -> Result<(), Error> {
+    fn save(&self, out: &mut SnapshotWriter<'_>) -> Result<(), Error> {
         let mut seen: Vec<&str> = self.seen.iter().map(|key| &**key).collect();
         seen.sort_unstable();
         out.state(&(seen, &self.held))

@@ -8,10 +8,10 @@ use serde::{Deserialize, Serialize};
 use super::super::key::KeyEncoder;
 use super::super::time_batch::TimeSpans;
 use super::UniqueBatch;
+use crate::columns::value::format_time;
 use crate::eval_error::EvalError;
-use crate::snapshot::{Error, Reader, Writer};
+use crate::snapshot::{Error, Reader, SnapshotWriter};
 use crate::store::{RowId, RowStore};
-use crate::value::format_time;
 use crate::window::{RetainedRows, StatusContext, Window, WindowContext, WindowStatus, more};
 
 /// Condition for emitting a batch.
@@ -188,7 +188,7 @@ impl Window for UniqueTumbling {
         }
     }
 
-    fn save(&self, out: &mut Writer<'_>) -> Result<(), Error> {
+    fn save(&self, out: &mut SnapshotWriter<'_>) -> Result<(), Error> {
         let (spans, full) = match &self.until {
             BatchTrigger::Length(_) => (None, false),
             BatchTrigger::Time(spans) => (Some(spans.clone()), false),

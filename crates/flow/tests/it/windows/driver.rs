@@ -3,7 +3,7 @@
 use tidemill_flow::batch::{Batch, EventKind};
 use tidemill_flow::compiler::{ColumnRef, Compiler, Scope};
 use tidemill_flow::registry::{Attribute, Parameter, WindowInput};
-use tidemill_flow::snapshot::{Reader, Writer};
+use tidemill_flow::snapshot::{Reader, SnapshotWriter};
 use tidemill_flow::store::{RowId, RowStore};
 use tidemill_flow::window::{self, RowChanges, TimerQueue, Window, WindowConstructor, WindowContext};
 use tidemill_flow::{Registry, Value};
@@ -133,7 +133,7 @@ impl Driver {
             }
             Step::Restart => {
                 let mut state = Vec::new();
-                let mut out = Writer::new(&mut state).unwrap();
+                let mut out = SnapshotWriter::new(&mut state).unwrap();
                 out.section("window").unwrap();
                 self.window.save(&mut out).unwrap();
                 out.finish().unwrap();

@@ -95,7 +95,7 @@ pub struct SourceRef {
     /// Name and scope.
     pub stream: StreamRef,
     /// Index of an event among those that a step collected.
-    pub index: Option<Index>,
+    pub index: Option<EventIndex>,
     /// `#name` after the source.
     pub inner: Option<InnerRef>,
     /// Source range of the whole reference.
@@ -116,12 +116,12 @@ pub struct InnerRef {
     /// Name after the `#`.
     pub name: Ident,
     /// Index of an event among those that a step collected.
-    pub index: Option<Index>,
+    pub index: Option<EventIndex>,
 }
 
 /// `[0]`, `[last]`, `[last - 1]`
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Index {
+pub struct EventIndex {
     /// Event that the index selects.
     pub kind: IndexKind,
     /// Source range, brackets included.

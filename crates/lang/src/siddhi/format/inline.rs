@@ -3,9 +3,9 @@
 use std::fmt::{self, Write};
 
 use super::super::ast::{
-    Annotation, AnnotationArg, Args, Attribute, AttributeRef, Call, Element as AnnotationElement, Expr,
-    ExprKind, Handler, HandlerKind, Ident, Index, IndexKind, Literal, NullOperand, OrderItem, PartitionKey,
-    PartitionKeyKind, SelectItem, SourceRef, StreamRef,
+    Annotation, AnnotationArg, AnnotationEntry as AnnotationElement, Args, Attribute, AttributeRef, Call,
+    EventIndex, Expr, ExprKind, Handler, HandlerKind, Ident, IndexKind, Literal, NullOperand, OrderItem,
+    PartitionKey, PartitionKeyKind, SelectItem, SourceRef, StreamRef,
 };
 use super::super::keywords::{QUOTED, is_one_of};
 use super::super::parser::Precedence;
@@ -147,7 +147,7 @@ impl InlinePrinter<'_> {
         Ok(())
     }
 
-    fn index(&mut self, index: Option<Index>) -> fmt::Result {
+    fn index(&mut self, index: Option<EventIndex>) -> fmt::Result {
         match index.map(|i| i.kind) {
             None => Ok(()),
             Some(IndexKind::First(n)) => write!(self, "[{n}]"),

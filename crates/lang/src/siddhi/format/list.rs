@@ -3,7 +3,8 @@
 use std::fmt::{self, Write as _};
 
 use super::super::ast::{
-    AnnotationArg, Attribute, AttributeRef, Element as AnnotationElement, OrderItem, PartitionKey, SelectItem,
+    AnnotationArg, AnnotationEntry as AnnotationElement, Attribute, AttributeRef, OrderItem, PartitionKey,
+    SelectItem,
 };
 use super::super::parser::Precedence;
 use super::Printer;

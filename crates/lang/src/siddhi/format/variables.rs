@@ -5,7 +5,7 @@
 //! line lengths remain valid.
 
 use crate::diagnostic::{Diagnostic, DiagnosticSink};
-use crate::lexer::{Dialect, TokenKind, lex};
+use crate::lexer::{LexicalSyntax, TokenKind, lex};
 use crate::source::{SourceFile, Span};
 
 /// The variables of a file and their placeholders.
@@ -37,7 +37,7 @@ impl Placeholders {
         if !file.text().contains("${") {
             return Self { variables: vec![] };
         }
-        let tokens = lex(file, &Dialect::SIDDHI, &mut DiagnosticSink::default());
+        let tokens = lex(file, &LexicalSyntax::SIDDHI, &mut DiagnosticSink::default());
         let spans = tokens.tokens.into_iter().filter_map(|token| {
             let written = file.slice(token.span);
             let is_variable = matches!(token.kind, TokenKind::Quoted(_)) && written.starts_with("${");

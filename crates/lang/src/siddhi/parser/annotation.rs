@@ -1,6 +1,6 @@
 //! Parsing of annotations.
 
-use super::super::ast::{Annotation, AnnotationArg, AppAnnotation, Element, Text};
+use super::super::ast::{Annotation, AnnotationArg, AnnotationEntry, AppAnnotation, Text};
 use super::super::diagnostic_codes;
 use super::{Parse, Parser, SyntaxError};
 use crate::diagnostic::Diagnostic;
@@ -39,7 +39,7 @@ impl Parser<'_> {
         Ok(AppAnnotation { name, elements, span: self.span_since(start) })
     }
 
-    fn app_element(&mut self) -> Parse<Element> {
+    fn app_element(&mut self) -> Parse<AnnotationEntry> {
         if self.is_punct(0, "@") {
             let help = "write it as an annotation of its own".to_owned();
             return Err(self.report_unexpected_with(&["an element"], "in an app annotation", Some(help)));
@@ -79,15 +79,15 @@ impl Parser<'_> {
     }
 
     /// Parses `key='value'`, `'value'`.
-    fn element(&mut self) -> Parse<Element> {
+    fn element(&mut self) -> Parse<AnnotationEntry> {
         let start = self.span();
         if let TokenKind::Str(text) = &self.token().kind {
             let first = Text { value: text.clone(), span: self.bump() };
             if self.eat("=").is_none() {
-                return Ok(Element { key: None, value: first, span: start });
+                return Ok(AnnotationEntry { key: None, value: first, span: start });
             }
             let value = self.element_value()?;
-            return Ok(Element { key: Some(first), value, span: self.span_since(start) });
+            return Ok(AnnotationEntry { key: Some(first), value, span: self.span_since(start) });
         }
         if !self.is_name(0) {
             return Err(match self.token().kind {
@@ -107,10 +107,10 @@ impl Parser<'_> {
                     .expected(["a string"])
                     .help(format!("write `'{}'`", key.value)),
             );
-            return Ok(Element { key: None, value: key, span: self.span_since(start) });
+            return Ok(AnnotationEntry { key: None, value: key, span: self.span_since(start) });
         }
         let value = self.element_value()?;
-        Ok(Element { key: Some(key), value, span: self.span_since(start) })
+        Ok(AnnotationEntry { key: Some(key), value, span: self.span_since(start) })
     }
 
     /// Parses `name`, `buffer.size`, `a-b:c`.

@@ -1,6 +1,6 @@
 //! Parsing of attribute references and their qualifiers.
 
-use super::super::ast::{AttributeRef, Index, IndexKind, InnerRef, SourceRef};
+use super::super::ast::{AttributeRef, EventIndex, IndexKind, InnerRef, SourceRef};
 use super::super::diagnostic_codes;
 use super::{Parse, Parser, SyntaxError};
 use crate::diagnostic::Diagnostic;
@@ -66,7 +66,7 @@ impl Parser<'_> {
     }
 
     /// Parses `[0]`, `[last]`, `[last - 1]`, if present.
-    fn index(&mut self) -> Parse<Option<Index>> {
+    fn index(&mut self) -> Parse<Option<EventIndex>> {
         if !self.is_punct(0, "[") {
             return Ok(None);
         }
@@ -87,7 +87,7 @@ impl Parser<'_> {
             return Err(self.report_unexpected(&["`]`"], "after the event's number"));
         }
         self.bump();
-        Ok(Some(Index { kind, span: self.span_since(start) }))
+        Ok(Some(EventIndex { kind, span: self.span_since(start) }))
     }
 
     /// Parses `#name`, `#name[0]` after a source, if a dot or index follows.

@@ -1,7 +1,7 @@
 //! Structural text of expressions.
 
 use super::super::ast::{
-    Args, AttributeRef, Call, Expr, ExprKind, Ident, Index, IndexKind, Literal, NullOperand, SourceRef,
+    Args, AttributeRef, Call, EventIndex, Expr, ExprKind, Ident, IndexKind, Literal, NullOperand, SourceRef,
 };
 use crate::lexer::is_word;
 use crate::lexer::text::quote;
@@ -44,7 +44,7 @@ fn source(source: &SourceRef) -> String {
     format!("{}{}{}{inner}", source.stream.scope.mark(), name(&source.stream.name), index(source.index))
 }
 
-fn index(index: Option<Index>) -> String {
+fn index(index: Option<EventIndex>) -> String {
     match index.map(|i| i.kind) {
         None => String::new(),
         Some(IndexKind::First(n)) => format!("[{n}]"),

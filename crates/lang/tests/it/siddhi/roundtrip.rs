@@ -2,8 +2,8 @@
 
 use proptest::prelude::*;
 use tidemill_lang::siddhi::ast::{
-    App, Args, AttributeRef, BinaryOp, Call, ExecutionElement, Expr, ExprKind, HandlerKind, Ident, Index,
-    IndexKind, Input, Literal, NullOperand, Scope, SourceRef, StreamRef, TimeLiteral,
+    App, Args, AttributeRef, BinaryOp, Call, EventIndex, ExecutionElement, Expr, ExprKind, HandlerKind,
+    Ident, IndexKind, Input, Literal, NullOperand, Scope, SourceRef, StreamRef, TimeLiteral,
 };
 use tidemill_lang::siddhi::{format, parse, parse_expression, structural_text};
 use tidemill_lang::source::Span;
@@ -40,9 +40,9 @@ fn text() -> impl Strategy<Value = String> {
     })
 }
 
-fn index() -> impl Strategy<Value = Option<Index>> {
+fn index() -> impl Strategy<Value = Option<EventIndex>> {
     let kind = prop_oneof![(0..9_u32).prop_map(IndexKind::First), (0..9_u32).prop_map(IndexKind::Last)];
-    proptest::option::of(kind.prop_map(|kind| Index { kind, span: Span::default() }))
+    proptest::option::of(kind.prop_map(|kind| EventIndex { kind, span: Span::default() }))
 }
 
 fn source() -> impl Strategy<Value = SourceRef> {

@@ -1,7 +1,7 @@
 //! Tests with truncated input, and with a token removed or repeated.
 
 use tidemill_lang::diagnostic::DiagnosticSink;
-use tidemill_lang::lexer::{Dialect, TokenKind, lex};
+use tidemill_lang::lexer::{LexicalSyntax, TokenKind, lex};
 use tidemill_lang::siddhi::{format, parse_expression, parse_on_demand};
 
 use super::{case_texts, check_format, file};
@@ -16,7 +16,7 @@ fn texts() -> Vec<String> {
 /// Returns the start and end offsets of the tokens of `text`, without the end token.
 fn tokens(text: &str) -> Vec<(usize, usize)> {
     let file = file(text);
-    let tokens = lex(&file, &Dialect::SIDDHI, &mut DiagnosticSink::default()).tokens;
+    let tokens = lex(&file, &LexicalSyntax::SIDDHI, &mut DiagnosticSink::default()).tokens;
     let tokens = tokens.iter().filter(|token| token.kind != TokenKind::End);
     tokens.map(|token| (token.span.start as usize, token.span.end as usize)).collect()
 }

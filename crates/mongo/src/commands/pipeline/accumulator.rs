@@ -84,8 +84,8 @@ impl Accumulator {
             _ => Err(CommandError::new(Code::FailedToParse, format!("{name} expects an object"))),
         };
         let count = |options: &RawDocument| -> Result<usize> {
-            let count =
-                parsed(option(name, options, "n")?, variables)?.eval(crate::commands::find::empty())?;
+            let count = parsed(option(name, options, "n")?, variables)?
+                .eval(crate::commands::reading::find::empty())?;
             let count = match count {
                 Some(Bson::Int32(n)) => usize::try_from(n).ok(),
                 Some(Bson::Int64(n)) => usize::try_from(n).ok(),

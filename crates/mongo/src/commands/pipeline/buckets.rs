@@ -6,7 +6,7 @@ use tidemill_docs::{Collation, DocBytes, Expression, HeldMemory, Key, Variables,
 use tidemill_types::budget;
 
 use super::flow::Receiver;
-use super::group::Group;
+use super::group::GroupStage;
 use super::{known, option};
 use crate::error::{Code, CommandError, Result};
 use crate::fields::whole_number;
@@ -87,7 +87,7 @@ fn append_output(group: &mut RawDocumentBuf, options: &RawDocument) -> Result<()
 pub(in crate::commands) struct BucketAuto {
     by: Expression,
     buckets: usize,
-    output: Group,
+    output: GroupStage,
     collation: Option<Collation>,
 }
 
@@ -108,7 +108,7 @@ impl BucketAuto {
         Ok(Self {
             by: Expression::parse_with(option("$bucketAuto", options, "groupBy")?, variables)?,
             buckets,
-            output: Group::parse(&group, variables)?,
+            output: GroupStage::parse(&group, variables)?,
             collation: variables.collation.clone(),
         })
     }

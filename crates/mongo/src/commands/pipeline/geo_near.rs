@@ -6,7 +6,7 @@ use tidemill_docs::{
     CollectionSpec, DocBytes, Expression, Filter, GeoIndexKind, Variables, encoded, set_path,
 };
 
-use crate::commands::find;
+use crate::commands::reading::find;
 use crate::error::{Code, CommandError, Result};
 use crate::fields::{type_name, whole_number};
 

@@ -15,13 +15,13 @@ use crate::error::{CommandError, Result};
 const GROUP_BYTES: usize = 64 + size_of::<Key>();
 
 /// A compiled `$group`.
-pub(in crate::commands) struct Group {
+pub(in crate::commands) struct GroupStage {
     id: Expression,
     fields: Vec<(CString, Accumulator, Expression)>,
     collation: Option<Collation>,
 }
 
-impl Group {
+impl GroupStage {
     pub fn parse(stage: &RawDocument, variables: &Variables) -> Result<Self> {
         let (mut id, mut fields) = (None, Vec::new());
         for element in stage {
@@ -110,7 +110,7 @@ impl Group {
 
 /// The groups as they grow.
 struct Grouping<'r> {
-    group: &'r Group,
+    group: &'r GroupStage,
     places: HashMap<Key, usize>,
     groups: Vec<(Bson, Vec<State>)>,
     held: HeldMemory,

@@ -4,15 +4,15 @@ use bson::oid::ObjectId;
 use bson::raw::{CString, RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 use bson::{Bson, cstr, rawdoc};
 use tidemill_docs::{
-    BsonDocument, Command, CommandOutcome, DocBytes, DocsError, DuplicateKey, Expression, Modification,
-    Variables,
+    BsonDocument, CommandOutcome, DocBytes, DocsError, DocumentCommand, DuplicateKey, Expression,
+    Modification, Variables,
 };
 
 use super::outputs::target;
 use super::{Context, known, option};
-use crate::commands::index_spec::ID_INDEX;
-use crate::commands::let_variables;
-use crate::commands::update::require_collection;
+use crate::commands::index::index_spec::ID_INDEX;
+use crate::commands::writing::let_variables;
+use crate::commands::writing::update::require_collection;
 use crate::error::{Code, CommandError, Result, WriteError};
 use crate::namespace::namespace_of;
 
@@ -20,7 +20,7 @@ use crate::namespace::namespace_of;
 const ATTEMPTS_MAX: usize = 100;
 
 /// `$merge`
-pub(in crate::commands) struct Merge {
+pub(in crate::commands) struct MergeStage {
     collection: String,
     on: Vec<String>,
     when_matched: WhenMatched,
@@ -49,7 +49,7 @@ struct UniqueIndex {
     pattern: RawDocumentBuf,
 }
 
-impl Merge {
+impl MergeStage {
     pub fn parse(value: RawBsonRef<'_>, context: &Context<'_>) -> Result<Self> {
         let fail = |message: &str| Err(CommandError::new(Code::FailedToParse, message));
         let RawBsonRef::Document(options) = value else {
@@ -246,7 +246,7 @@ impl Merge {
         change: Modification,
         upsert: bool,
     ) -> Result<CommandOutcome> {
-        let command = Command::FindAndModify {
+        let command = DocumentCommand::FindAndModify {
             collection: self.collection.clone(),
             filter,
             sort: None,

@@ -20,10 +20,12 @@ mod unwind;
 mod windows;
 
 use bson::raw::{RawArray, RawBsonRef, RawDocument};
-use tidemill_docs::{Collation, Direction, DocBytes, FindOptions, HeldMemory, Limits, SortOrder, Variables};
+use tidemill_docs::{
+    Collation, Direction, DocBytes, FindOptions, HeldMemory, SortOrder, StoreLimits, Variables,
+};
 use tidemill_types::ErrorKind;
 
-use super::find;
+use super::reading::find;
 use crate::error::{Code, CommandError, Result};
 use crate::session::Session;
 use crate::shared::Shared;
@@ -207,7 +209,7 @@ fn leading_limit(stages: &[Stage]) -> Option<u64> {
 
 /// Refuses a document with this number of bytes before it is made.
 fn check_size(bytes: usize) -> Result<()> {
-    match bytes > Limits::default().document_bytes_max {
+    match bytes > StoreLimits::default().document_bytes_max {
         true => Err(CommandError {
             code: 10334,
             message: format!(

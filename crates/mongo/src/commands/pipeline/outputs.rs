@@ -3,10 +3,10 @@
 
 use bson::raw::{RawBsonRef, RawDocument, RawDocumentBuf};
 use bson::{Bson, DateTime, Document, cstr};
-use tidemill_docs::{Command, DocBytes, Expression, Variables, encoded};
+use tidemill_docs::{DocBytes, DocumentCommand, Expression, Variables, encoded};
 
 use super::Context;
-use crate::commands::update::require_collection;
+use crate::commands::writing::update::require_collection;
 use crate::error::{Code, CommandError, Result};
 use crate::namespace::stored_name;
 use crate::sessions::ListedSession;
@@ -14,7 +14,7 @@ use crate::sessions::ListedSession;
 /// Returns the documents that `$documents` lists.
 pub(super) fn listed(expression: &Expression) -> Result<Vec<DocBytes>> {
     let wrong = || CommandError { code: 5858203, message: "$documents must be an array of objects".into() };
-    let Some(Bson::Array(array)) = expression.eval(crate::commands::find::empty())? else {
+    let Some(Bson::Array(array)) = expression.eval(crate::commands::reading::find::empty())? else {
         return Err(wrong());
     };
     array
@@ -210,9 +210,13 @@ impl Out {
         require_collection(context.shared, &self.collection, None)?;
         let collection = || self.collection.clone();
         let filter = DocBytes::from_static(&[5, 0, 0, 0, 0]);
-        engine.write_documents(Command::Delete { collection: collection(), filter, multi: true }, None)?;
+        engine.write_documents(
+            DocumentCommand::Delete { collection: collection(), filter, multi: true },
+            None,
+        )?;
         if !documents.is_empty() {
-            let command = Command::Insert { collection: collection(), docs: documents, ordered: true };
+            let command =
+                DocumentCommand::Insert { collection: collection(), docs: documents, ordered: true };
             if let Some(failed) = engine.write_documents(command, None)?.errors.into_iter().next() {
                 return Err(failed.error.into());
             }

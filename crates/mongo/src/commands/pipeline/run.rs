@@ -89,7 +89,7 @@ fn link<'r>(stage: &'r Stage, limit: Option<u64>, context: &'r Context<'r>, next
             Box::new(Sample { size: *size, seen: 0, kept: HeldDocuments::default(), next })
         }
         Stage::Unwind(unwind) => each(next, move |document, next| unwind.apply(&document, next)),
-        Stage::Count(name) => Box::new(Count { name, counted: 0, next }),
+        Stage::Count(name) => Box::new(CountStage { name, counted: 0, next }),
         Stage::Group(group) => group.grouping(next),
         Stage::BucketAuto(buckets) => all(next, move |documents, next| buckets.apply(documents, next)),
         Stage::Facet(pipelines) => facets(pipelines, context, next),
@@ -125,13 +125,13 @@ fn link<'r>(stage: &'r Stage, limit: Option<u64>, context: &'r Context<'r>, next
 }
 
 /// `$count`
-struct Count<'r> {
+struct CountStage<'r> {
     name: &'r str,
     counted: u64,
     next: Chain<'r>,
 }
 
-impl Receiver for Count<'_> {
+impl Receiver for CountStage<'_> {
     fn push(&mut self, _: DocBytes) -> Result<Flow> {
         budget::step()?;
         self.counted += 1;

@@ -6,7 +6,7 @@ use bson::Bson;
 use bson::raw::{RawBsonRef, RawDocument};
 use tidemill_docs::{Expression, ScriptFunction, ScriptKind, Variables, check_language, script_source};
 
-use crate::commands::find;
+use crate::commands::reading::find;
 use crate::error::{Code, CommandError, Result};
 
 const NAME: &str = "$accumulator";

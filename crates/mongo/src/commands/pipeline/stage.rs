@@ -6,15 +6,15 @@ use tidemill_docs::{Expression, Filter, ReshapeStage, SortOrder};
 
 use super::buckets::BucketAuto;
 use super::geo_near::GeoNear;
-use super::group::Group;
+use super::group::GroupStage;
 use super::joins::{GraphLookup, Lookup, UnionWith};
-use super::merge::Merge;
+use super::merge::MergeStage;
 use super::outputs::Out;
 use super::sequences::{Densify, Fill};
 use super::unwind::Unwind;
 use super::windows::SetWindowFields;
 use super::{Context, Pipeline, buckets, outputs};
-use crate::commands::search_indexes;
+use crate::commands::index::search_indexes;
 use crate::error::{Code, CommandError, Result};
 use crate::fields::{type_name, whole_number};
 
@@ -43,7 +43,7 @@ pub(in crate::commands) enum Stage {
     SampleRate(f64),
     Unwind(Unwind),
     Count(String),
-    Group(Group),
+    Group(GroupStage),
     BucketAuto(BucketAuto),
     Facet(Vec<(String, Pipeline)>),
     Lookup(Box<Lookup>),
@@ -59,7 +59,7 @@ pub(in crate::commands) enum Stage {
     IndexStats,
     ListLocalSessions,
     Out(Out),
-    Merge(Merge),
+    Merge(MergeStage),
 }
 
 /// Stages of pipelines that do not follow changes.
@@ -132,12 +132,14 @@ impl Stage {
         let variables = context.variables;
         let stage = match name {
             "$sortByCount" => {
-                stages.push(Self::Group(Group::counting(value, variables)?));
+                stages.push(Self::Group(GroupStage::counting(value, variables)?));
                 Self::Sort(SortOrder::parse(&bson::rawdoc! { "count": -1 })?)
             }
             "$bucket" => {
-                stages
-                    .push(Self::Group(Group::parse(&buckets::grouping(document()?, variables)?, variables)?));
+                stages.push(Self::Group(GroupStage::parse(
+                    &buckets::grouping(document()?, variables)?,
+                    variables,
+                )?));
                 Self::Sort(super::sort_order(&bson::rawdoc! { "_id": 1 }, variables)?)
             }
             "$bucketAuto" => Self::BucketAuto(BucketAuto::parse(document()?, variables)?),
@@ -175,7 +177,7 @@ impl Stage {
                 Self::ListLocalSessions
             }
             "$out" => Self::Out(Out::parse(value, context)?),
-            "$merge" => Self::Merge(Merge::parse(value, context)?),
+            "$merge" => Self::Merge(MergeStage::parse(value, context)?),
             name if search_indexes::STAGES.contains(&name) => return Err(search_indexes::unavailable(name)),
             name if MISSING.contains(&name) => {
                 return Err(CommandError::not_supported(format!("the pipeline stage `{name}`")));
@@ -231,7 +233,7 @@ impl Stage {
                     return Err(CommandError { code: 40156, message: message.to_owned() });
                 }
             },
-            "$group" => Self::Group(Group::parse(document()?, context.variables)?),
+            "$group" => Self::Group(GroupStage::parse(document()?, context.variables)?),
             "$redact" => {
                 Self::Redact(Expression::parse_with(value, &outputs::redact_variables(context.variables))?)
             }

@@ -10,7 +10,7 @@ use tidemill_docs::{
 use tidemill_types::budget;
 
 use super::flow::{Flow, Receiver};
-use super::group::Group;
+use super::group::GroupStage;
 use super::{known, option};
 use crate::error::{Code, CommandError, Result};
 use crate::fields::whole_number;
@@ -36,11 +36,11 @@ enum Output {
     DenseRank,
     DocumentNumber,
     Shift { output: Expression, by: i64, default: Option<Bson> },
-    Accumulated(Group, Window),
+    Accumulated(GroupStage, WindowExtent),
 }
 
 /// The documents that a window has.
-enum Window {
+enum WindowExtent {
     All,
     /// Positions relative to the document; `None` for the end of the partition.
     Documents(Option<i64>, Option<i64>),
@@ -182,12 +182,12 @@ impl SetWindowFields {
 
 impl Output {
     fn parse(function: &RawDocument, sorted: bool, one_field: bool, variables: &Variables) -> Result<Self> {
-        let mut window = Window::All;
+        let mut window = WindowExtent::All;
         let mut operator = None;
         for field in function {
             let (name, value) = field?;
             match name.as_str() {
-                "window" => window = Window::parse(value, sorted, one_field)?,
+                "window" => window = WindowExtent::parse(value, sorted, one_field)?,
                 name if operator.is_none() => operator = Some((name, value)),
                 name => return fail(format!("unexpected `{name}` in a field of $setWindowFields")),
             }
@@ -224,13 +224,13 @@ impl Output {
                 let mut accumulator = RawDocumentBuf::new();
                 accumulator.append(bson::raw::CString::try_from(name.to_owned())?, value);
                 group.append(bson::cstr!("v"), accumulator);
-                Self::Accumulated(Group::parse(&group, variables)?, window)
+                Self::Accumulated(GroupStage::parse(&group, variables)?, window)
             }
         })
     }
 }
 
-impl Window {
+impl WindowExtent {
     fn parse(window: RawBsonRef<'_>, sorted: bool, one_field: bool) -> Result<Self> {
         let RawBsonRef::Document(window) = window else { return fail("`window` must be an object") };
         known("window", window, &["documents", "range", "unit"])?;

@@ -16,8 +16,8 @@ use super::super::{ChangeOperation, ChangeSettings, ChangedRow, LogItem, RowWrit
 use super::snapshot::integer;
 use super::table::MySqlTable;
 use super::{FILE_END, position_in, values};
+use crate::drivers::mysql::error;
 use crate::error::DbError;
-use crate::mysql::error;
 
 /// A server that has sent nothing for so long, not even a sign of life, is lost.
 const SILENCE_MAX: Duration = Duration::from_secs(60);
@@ -123,7 +123,8 @@ impl Events {
             Ok(EventType::FORMAT_DESCRIPTION_EVENT) => self.is_described = true,
             Ok(EventType::ROTATE_EVENT) => {
                 let rotate: RotateEvent<'_> = event.read_event().map_err(unreadable)?;
-                let file = super::LogFile::parse(rotate.name().into_owned()).ok_or_else(super::bad_file)?;
+                let file =
+                    super::BinlogFile::parse(rotate.name().into_owned()).ok_or_else(super::bad_file)?;
                 (self.file, self.place) = (file.number, rotate.position());
                 self.ready.push_back(LogItem::Progress(position_in(self.file, self.place)));
                 return Ok(());

@@ -12,8 +12,8 @@ use mysql_async::prelude::Queryable;
 use mysql_async::{BinlogStreamRequest, Conn, Row};
 
 use super::{ChangeSettings, ChangeStart, LogItem, SnapshotRow};
+use crate::drivers::mysql::{error, open};
 use crate::error::DbError;
-use crate::mysql::{error, open};
 use events::Events;
 use snapshot::Rows;
 use table::MySqlTable;
@@ -37,12 +37,12 @@ pub struct MySqlLog {
 }
 
 /// A log file.
-struct LogFile {
+struct BinlogFile {
     name: String,
     number: u64,
 }
 
-impl LogFile {
+impl BinlogFile {
     fn parse(name: String) -> Option<Self> {
         let number = name.rsplit_once('.')?.1.parse::<u32>().ok()?;
         Some(Self { name, number: number.into() })
@@ -76,7 +76,7 @@ impl MySqlLog {
         let mut connection = connect(&settings).await?;
         let (file, place) = snapshot::begin(&mut connection, || connect(&settings), &table).await?;
         self.looking = Some(connection);
-        let file = LogFile::parse(file).ok_or_else(bad_file)?;
+        let file = BinlogFile::parse(file).ok_or_else(bad_file)?;
         Ok(position_in(file.number, place))
     }
 
@@ -139,14 +139,14 @@ async fn connect(settings: &ChangeSettings) -> Result<Conn, DbError> {
 }
 
 /// Returns the file and the place at which reading begins.
-async fn log_file(connection: &mut Conn, position: u64) -> Result<(LogFile, u64), DbError> {
+async fn log_file(connection: &mut Conn, position: u64) -> Result<(BinlogFile, u64), DbError> {
     let (mut number, mut place) = (position >> 32, position & FILE_END);
     if place == FILE_END {
         (number, place) = (number + 1, FILE_START);
     }
     let rows: Vec<Row> = connection.query("SHOW BINARY LOGS").await.map_err(error)?;
     let names = rows.iter().filter_map(|row| row.get_opt::<String, _>(0)?.ok());
-    let files: Vec<LogFile> = names.filter_map(LogFile::parse).collect();
+    let files: Vec<BinlogFile> = names.filter_map(BinlogFile::parse).collect();
     let (first, last) = match (files.first(), files.last()) {
         (Some(first), Some(last)) => (first.number, last.number),
         _ => return Err(bad_file()),

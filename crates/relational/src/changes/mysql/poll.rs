@@ -9,8 +9,8 @@ use super::snapshot::integer;
 use super::table::{Form, MySqlTable};
 use super::values;
 use crate::dialect::Dialect;
+use crate::drivers::mysql::{error, open};
 use crate::error::DbError;
-use crate::mysql::{error, open};
 
 /// Connection that polls a table.
 pub struct MySqlPoller {

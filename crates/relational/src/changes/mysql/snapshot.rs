@@ -7,8 +7,8 @@ use mysql_async::{BinaryProtocol, Conn, ResultSetStream, Row};
 use super::super::{ChangeSettings, RowWriter, SnapshotRow};
 use super::table::MySqlTable;
 use super::values;
+use crate::drivers::mysql::error;
 use crate::error::DbError;
-use crate::mysql::error;
 
 /// Rows on their way, with the connection that they come on.
 pub(super) type Rows = ResultSetStream<'static, 'static, 'static, Row, BinaryProtocol>;

@@ -5,8 +5,8 @@ use mysql_async::prelude::Queryable;
 
 use super::super::ChangeSettings;
 use crate::dialect::Dialect;
+use crate::drivers::mysql::error;
 use crate::error::DbError;
-use crate::mysql::error;
 
 /// Character sets whose texts are read, with the names that they have on the web. Of others, texts are read if they are
 /// ASCII.

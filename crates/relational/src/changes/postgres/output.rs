@@ -6,7 +6,7 @@ use crate::error::DbError;
 
 /// Value of a column.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Cell {
+pub(super) enum ColumnValue {
     /// NULL.
     Null,
     /// A large value that the statement did not change, and that the log does not have.
@@ -16,7 +16,7 @@ pub(super) enum Cell {
 }
 
 /// Values of the columns of a row.
-pub(super) type Cells = Vec<Cell>;
+pub(super) type Cells = Vec<ColumnValue>;
 
 /// Values before a change.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,7 +40,7 @@ pub(super) struct Column {
 
 /// Description of a table, sent before the first of its changes, and anew after it was altered.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Relation {
+pub(super) struct RelationMessage {
     pub(super) oid: u32,
     pub(super) schema: String,
     pub(super) name: String,
@@ -49,7 +49,7 @@ pub(super) struct Relation {
 
 /// A message.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Message {
+pub(super) enum ReplicationMessage {
     /// `commit` is the position of the transaction's commit; `micros` its time, in microseconds since 2000.
     Begin {
         commit: u64,
@@ -59,7 +59,7 @@ pub(super) enum Message {
     Commit {
         end: u64,
     },
-    Relation(Relation),
+    Relation(RelationMessage),
     Insert {
         relation: u32,
         after: Cells,
@@ -84,20 +84,20 @@ fn broken() -> DbError {
 /// Parses a message.
 ///
 /// Errors: the bytes are not a message.
-pub(super) fn parse(mut bytes: Bytes) -> Result<Message, DbError> {
+pub(super) fn parse(mut bytes: Bytes) -> Result<ReplicationMessage, DbError> {
     let bytes = &mut bytes;
     Ok(match u8_of(bytes)? {
-        b'B' => Message::Begin { commit: u64_of(bytes)?, micros: u64_of(bytes)? as i64 },
+        b'B' => ReplicationMessage::Begin { commit: u64_of(bytes)?, micros: u64_of(bytes)? as i64 },
         b'C' => {
             u8_of(bytes)?;
             u64_of(bytes)?;
-            Message::Commit { end: u64_of(bytes)? }
+            ReplicationMessage::Commit { end: u64_of(bytes)? }
         }
-        b'R' => Message::Relation(relation(bytes)?),
+        b'R' => ReplicationMessage::Relation(relation(bytes)?),
         b'I' => {
             let relation = u32_of(bytes)?;
             expect(bytes, b'N')?;
-            Message::Insert { relation, after: cells(bytes)? }
+            ReplicationMessage::Insert { relation, after: cells(bytes)? }
         }
         b'U' => {
             let relation = u32_of(bytes)?;
@@ -109,14 +109,14 @@ pub(super) fn parse(mut bytes: Bytes) -> Result<Message, DbError> {
                     Some(before)
                 }
             };
-            Message::Update { relation, before, after: cells(bytes)? }
+            ReplicationMessage::Update { relation, before, after: cells(bytes)? }
         }
         b'D' => {
             let relation = u32_of(bytes)?;
             let kind = u8_of(bytes)?;
-            Message::Delete { relation, before: before(bytes, kind)? }
+            ReplicationMessage::Delete { relation, before: before(bytes, kind)? }
         }
-        _ => Message::Other,
+        _ => ReplicationMessage::Other,
     })
 }
 
@@ -128,7 +128,7 @@ fn before(bytes: &mut Bytes, kind: u8) -> Result<Before, DbError> {
     }
 }
 
-fn relation(bytes: &mut Bytes) -> Result<Relation, DbError> {
+fn relation(bytes: &mut Bytes) -> Result<RelationMessage, DbError> {
     let oid = u32_of(bytes)?;
     let (schema, name) = (text(bytes)?, text(bytes)?);
     // replica identity
@@ -142,7 +142,7 @@ fn relation(bytes: &mut Bytes) -> Result<Relation, DbError> {
         u32_of(bytes)?;
         columns.push(Column { name, type_oid, is_key });
     }
-    Ok(Relation { oid, schema, name, columns })
+    Ok(RelationMessage { oid, schema, name, columns })
 }
 
 fn cells(bytes: &mut Bytes) -> Result<Cells, DbError> {
@@ -150,14 +150,14 @@ fn cells(bytes: &mut Bytes) -> Result<Cells, DbError> {
     let mut cells = Vec::with_capacity(count.into());
     for _ in 0..count {
         cells.push(match u8_of(bytes)? {
-            b'n' => Cell::Null,
-            b'u' => Cell::Unchanged,
+            b'n' => ColumnValue::Null,
+            b'u' => ColumnValue::Unchanged,
             b't' => {
                 let length = u32_of(bytes)? as usize;
                 if bytes.len() < length {
                     return Err(broken());
                 }
-                Cell::Text(bytes.split_to(length))
+                ColumnValue::Text(bytes.split_to(length))
             }
             _ => return Err(broken()),
         });
@@ -200,11 +200,11 @@ mod tests {
     fn cut_messages_are_refused() {
         let mut update = b"U\0\0\0\x07K\0\x02t\0\0\0\x011nN\0\x02t\0\0\0\x012u".to_vec();
         let parsed = parse(Bytes::from(update.clone())).unwrap();
-        let text = |text: &'static [u8]| Cell::Text(Bytes::from_static(text));
-        let expected = Message::Update {
+        let text = |text: &'static [u8]| ColumnValue::Text(Bytes::from_static(text));
+        let expected = ReplicationMessage::Update {
             relation: 7,
-            before: Some(Before::Key(vec![text(b"1"), Cell::Null])),
-            after: vec![text(b"2"), Cell::Unchanged],
+            before: Some(Before::Key(vec![text(b"1"), ColumnValue::Null])),
+            after: vec![text(b"2"), ColumnValue::Unchanged],
         };
         assert_eq!(parsed, expected);
         while update.pop().is_some() {

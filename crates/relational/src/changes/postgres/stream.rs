@@ -7,7 +7,7 @@ use tidemill_types::Timestamp;
 use tokio::time::Instant;
 
 use super::super::{ChangeOperation, ChangeSettings, ChangedRow, LogItem, RowWriter};
-use super::output::{self, Before, Cell, Cells, Message, Relation};
+use super::output::{self, Before, Cells, ColumnValue, RelationMessage, ReplicationMessage};
 use super::setup::{SourceTable, literal, lsn, quote};
 use super::values;
 use super::wire::Wire;
@@ -27,7 +27,7 @@ pub(super) struct Stream {
     start: u64,
     /// Position that the server may forget everything before; 0 until one is known, which the server passes over.
     confirmed: u64,
-    relation: Option<Relation>,
+    relation: Option<RelationMessage>,
     in_transaction: bool,
     last_status: Instant,
     last_message: Instant,
@@ -146,36 +146,38 @@ impl Stream {
 
     fn change(
         &mut self,
-        message: Message,
+        message: ReplicationMessage,
         table: &SourceTable,
         settings: &ChangeSettings,
     ) -> Result<Option<LogItem>, DbError> {
         let is_own = |relation: u32| self.relation.as_ref().filter(|own| own.oid == relation);
         Ok(match message {
-            Message::Begin { commit, micros } => {
+            ReplicationMessage::Begin { commit, micros } => {
                 self.in_transaction = true;
                 let time = Timestamp(micros.saturating_add(EPOCH_MICROS));
                 Some(LogItem::Begin { id: commit, time })
             }
-            Message::Commit { end } => {
+            ReplicationMessage::Commit { end } => {
                 self.in_transaction = false;
                 Some(LogItem::Commit(end))
             }
-            Message::Relation(relation) => {
+            ReplicationMessage::Relation(relation) => {
                 if relation.schema == table.schema && relation.name == table.name {
                     self.relation = Some(relation);
                 }
                 None
             }
-            Message::Insert { relation, after } if settings.wants(ChangeOperation::Insert) => {
+            ReplicationMessage::Insert { relation, after } if settings.wants(ChangeOperation::Insert) => {
                 is_own(relation)
                     .map(|own| row(own, ChangeOperation::Insert, None, Some(after), table, settings))
             }
-            Message::Update { relation, before, after } if settings.wants(ChangeOperation::Update) => {
+            ReplicationMessage::Update { relation, before, after }
+                if settings.wants(ChangeOperation::Update) =>
+            {
                 is_own(relation)
                     .map(|own| row(own, ChangeOperation::Update, before, Some(after), table, settings))
             }
-            Message::Delete { relation, before } if settings.wants(ChangeOperation::Delete) => {
+            ReplicationMessage::Delete { relation, before } if settings.wants(ChangeOperation::Delete) => {
                 is_own(relation)
                     .map(|own| row(own, ChangeOperation::Delete, Some(before), None, table, settings))
             }
@@ -185,7 +187,7 @@ impl Stream {
 }
 
 fn row(
-    relation: &Relation,
+    relation: &RelationMessage,
     operation: ChangeOperation,
     before: Option<Before>,
     after: Option<Cells>,
@@ -201,20 +203,20 @@ fn row(
     for (index, column) in relation.columns.iter().enumerate() {
         let (was, is) = (cell(&old, index), cell(&after, index));
         let wanted = |prefix: &str| settings.wanted.get(&format!("{prefix}{}", column.name)).copied();
-        let mut write = |prefix: &str, cell: &Cell| match cell {
-            Cell::Null => out.name(prefix, &column.name).null(),
-            Cell::Unchanged => {}
-            Cell::Text(text) => {
+        let mut write = |prefix: &str, cell: &ColumnValue| match cell {
+            ColumnValue::Null => out.name(prefix, &column.name).null(),
+            ColumnValue::Unchanged => {}
+            ColumnValue::Text(text) => {
                 let out = out.name(prefix, &column.name);
                 values::write(column.type_oid, &String::from_utf8_lossy(text), wanted(prefix), out);
             }
         };
         let is = match (is, &was) {
-            (Some(Cell::Unchanged), Some(was)) if is_full => Some(was.clone()),
+            (Some(ColumnValue::Unchanged), Some(was)) if is_full => Some(was.clone()),
             (is, _) => is,
         };
         if table.key_name() == Some(&column.name)
-            && let Some(Cell::Text(text)) = is.as_ref().or(was.as_ref())
+            && let Some(ColumnValue::Text(text)) = is.as_ref().or(was.as_ref())
         {
             key = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
         }

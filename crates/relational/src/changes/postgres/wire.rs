@@ -13,8 +13,8 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use super::super::ChangeSettings;
+use crate::drivers::postgres::server_error;
 use crate::error::{DbError, DbErrorKind};
-use crate::postgres::server_error;
 use crate::tls;
 use crate::url::{DatabaseUrl, TlsMode};
 
@@ -47,7 +47,7 @@ pub(super) struct Wire {
 }
 
 /// Message of the server.
-pub(super) struct Frame {
+pub(super) struct ServerMessage {
     pub(super) tag: u8,
     pub(super) body: Bytes,
 }
@@ -148,7 +148,7 @@ impl Wire {
     }
 
     async fn login_step(&mut self, expected: i32) -> Result<Bytes, DbError> {
-        let Frame { tag, mut body } = self.read().await?;
+        let ServerMessage { tag, mut body } = self.read().await?;
         match (tag, body.try_get_i32()) {
             (b'R', Ok(step)) if step == expected => Ok(body),
             _ => Err(broken("another step of the login than expected")),
@@ -171,7 +171,7 @@ impl Wire {
     /// Returns the next message that is not only for information. Dropping the future loses nothing.
     ///
     /// Errors: the connection is lost; the server reports an error.
-    pub(super) async fn read(&mut self) -> Result<Frame, DbError> {
+    pub(super) async fn read(&mut self) -> Result<ServerMessage, DbError> {
         loop {
             if let Some(frame) = self.parse()? {
                 match frame.tag {
@@ -186,7 +186,7 @@ impl Wire {
         }
     }
 
-    fn parse(&mut self) -> Result<Option<Frame>, DbError> {
+    fn parse(&mut self) -> Result<Option<ServerMessage>, DbError> {
         let [tag, a, b, c, d, ..] = *self.received else { return Ok(None) };
         let length = u32::from_be_bytes([a, b, c, d]) as usize;
         if !(4..=MESSAGE_BYTES_MAX).contains(&length) {
@@ -199,7 +199,7 @@ impl Wire {
         }
         let mut body = self.received.split_to(length + 1).freeze();
         body.advance(5);
-        Ok(Some(Frame { tag, body }))
+        Ok(Some(ServerMessage { tag, body }))
     }
 
     /// Executes statements and returns the rows.
@@ -211,8 +211,8 @@ impl Wire {
         let mut failure = None;
         loop {
             match self.read().await {
-                Ok(Frame { tag: b'D', body }) => rows.push(text_row(body)?),
-                Ok(Frame { tag: b'Z', .. }) => break,
+                Ok(ServerMessage { tag: b'D', body }) => rows.push(text_row(body)?),
+                Ok(ServerMessage { tag: b'Z', .. }) => break,
                 Ok(_) => {}
                 Err(e) if e.code.is_empty() => return Err(e),
                 Err(e) => failure = Some(e),
@@ -251,8 +251,8 @@ impl Wire {
     pub(super) async fn copied(&mut self) -> Result<ControlFlow<(), Bytes>, DbError> {
         loop {
             match self.read().await? {
-                Frame { tag: b'd', body } => return Ok(ControlFlow::Continue(body)),
-                Frame { tag: b'Z', .. } => return Ok(ControlFlow::Break(())),
+                ServerMessage { tag: b'd', body } => return Ok(ControlFlow::Continue(body)),
+                ServerMessage { tag: b'Z', .. } => return Ok(ControlFlow::Break(())),
                 _ => {}
             }
         }

@@ -34,7 +34,7 @@ use tidemill_types::Error;
 use growth::Growth;
 use window::WindowedAggregate;
 
-use crate::deadline;
+use crate::execution::deadline;
 
 /// Analyzer rule that wraps every function of a plan whose result may be larger than its arguments. Runs last
 /// of the analyzer rules, before any expression is evaluated.

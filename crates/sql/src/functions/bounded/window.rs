@@ -18,7 +18,7 @@ use datafusion::logical_expr::{
 use tidemill_types::{Error, budget};
 
 use crate::error::to_datafusion;
-use crate::work::stopped;
+use crate::execution::work::stopped;
 
 /// Aggregate function over windows that checks the size of its results and otherwise delegates to `inner`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

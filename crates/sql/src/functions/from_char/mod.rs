@@ -20,7 +20,7 @@ use tidemill_types::{Error, budget};
 
 use crate::error::to_datafusion;
 use crate::times::CivilTime;
-use template::Template;
+use template::InputFormat;
 
 const DAY: i64 = 86_400_000_000;
 
@@ -129,7 +129,7 @@ impl FromChar {
 
 /// A format that is parsed.
 enum Format {
-    Patterns(Template),
+    Patterns(InputFormat),
     /// One of strftime.
     Strftime(String),
 }
@@ -138,7 +138,7 @@ impl Format {
     fn parse(format: &str) -> Result<Self, String> {
         match format.contains('%') {
             true => Ok(Self::Strftime(format.to_owned())),
-            false => Template::parse(format).map(Self::Patterns),
+            false => InputFormat::parse(format).map(Self::Patterns),
         }
     }
 

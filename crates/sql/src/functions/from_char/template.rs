@@ -5,7 +5,7 @@ use crate::times::micros_of;
 
 /// A format that is parsed.
 #[derive(Debug)]
-pub(super) struct Template(Vec<Node>);
+pub(super) struct InputFormat(Vec<Node>);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Node {
@@ -39,7 +39,7 @@ const RANGES: [(&str, i64, i64); 6] = [
     ("day of the year", 1, 366),
 ];
 
-impl Template {
+impl InputFormat {
     /// Parses a format.
     ///
     /// Errors: why texts cannot be read by it.
@@ -413,7 +413,7 @@ mod tests {
         for line in include_str!("times.txt").lines().filter(|line| !line.starts_with('#')) {
             let parts: Vec<&str> = line.split('\t').collect();
             let [format, text, expected] = parts.as_slice() else { panic!("{line}") };
-            let read = Template::parse(format).and_then(|template| template.read(text));
+            let read = InputFormat::parse(format).and_then(|template| template.read(text));
             let found = match &read {
                 Ok(micros) => {
                     let t = CivilTime::of(*micros);
@@ -441,9 +441,9 @@ mod tests {
     #[test]
     fn formats_without_a_meaning_are_refused() {
         for format in ["", "HH24:MI", "FXYYYY", "YYYY-MM-DD TZ", "IYYY-IW", "\"YYYY", "TMMonth YYYY", "DY"] {
-            assert!(Template::parse(format).is_err(), "{format}");
+            assert!(InputFormat::parse(format).is_err(), "{format}");
         }
-        let read = |text: &str| Template::parse("YYYY-MM-DD").unwrap().read(text);
+        let read = |text: &str| InputFormat::parse("YYYY-MM-DD").unwrap().read(text);
         assert_eq!(read("9999-12-31"), Ok(253_402_214_400_000_000));
         assert_eq!(read("0001-01-01"), Ok(-62_135_596_800_000_000));
         assert_eq!(read("2026-13-01"), Err("the month is 13, expected 1 to 12".to_owned()));

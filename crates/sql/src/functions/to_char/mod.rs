@@ -140,7 +140,7 @@ impl ScalarUDFImpl for ToChar {
 fn formatted(values: &ArrayRef, format: &str, args: &ScalarFunctionArgs) -> Result<ArrayRef> {
     let refused = |why: String| to_datafusion(Error::invalid(format!("`to_char`, format '{format}': {why}")));
     if values.data_type().is_numeric() {
-        let template = number::Template::parse(format).map_err(refused)?;
+        let template = number::NumberFormat::parse(format).map_err(refused)?;
         let texts = cast(values, &DataType::Utf8)?;
         let texts = texts.as_string::<i32>().iter().map(|text| text.map(|text| template.write(text)));
         return Ok(Arc::new(texts.collect::<StringArray>()));
@@ -161,7 +161,7 @@ fn formatted(values: &ArrayRef, format: &str, args: &ScalarFunctionArgs) -> Resu
         }
         _ => (values.clone(), true),
     };
-    let template = time::Template::parse(format, utc).map_err(refused)?;
+    let template = time::TimeFormat::parse(format, utc).map_err(refused)?;
     let micros: ArrayRef = match values.data_type() {
         DataType::Time32(_) | DataType::Time64(_) => {
             let times = cast(&values, &DataType::Time64(TimeUnit::Microsecond))?;

@@ -2,7 +2,7 @@
 
 /// A format that is parsed.
 #[derive(Debug)]
-pub(super) struct Template {
+pub(super) struct NumberFormat {
     /// Patterns before and after the point.
     whole: Vec<Place>,
     fraction: Vec<Place>,
@@ -31,7 +31,7 @@ enum Sign {
     Minus,
 }
 
-impl Template {
+impl NumberFormat {
     /// Parses a format.
     ///
     /// Errors: why it cannot be written.
@@ -227,7 +227,7 @@ mod tests {
         for line in WRITTEN.lines().filter(|line| !line.starts_with('#')) {
             let parts: Vec<&str> = line.split('\t').collect();
             let [format, number, written] = parts.as_slice() else { panic!("{line}") };
-            let text = Template::parse(format).unwrap().write(number);
+            let text = NumberFormat::parse(format).unwrap().write(number);
             assert_eq!(format!("[{text}]"), *written, "to_char({number}, '{format}')");
             lines += 1;
         }
@@ -237,10 +237,10 @@ mod tests {
     #[test]
     fn what_cannot_be_written_is_refused() {
         for format in ["", "RN", "9V9", "9.9.9", "999PR", "9EEEE", "L999", "abc", "9S9", ","] {
-            assert!(Template::parse(format).is_err(), "{format}");
+            assert!(NumberFormat::parse(format).is_err(), "{format}");
         }
-        assert_eq!(Template::parse("999").unwrap().write("NaN"), " ###");
-        assert_eq!(Template::parse("FM999.99").unwrap().write("1.5e1"), "15.");
-        assert_eq!(Template::parse("FM0.999").unwrap().write("1.5e-2"), "0.015");
+        assert_eq!(NumberFormat::parse("999").unwrap().write("NaN"), " ###");
+        assert_eq!(NumberFormat::parse("FM999.99").unwrap().write("1.5e1"), "15.");
+        assert_eq!(NumberFormat::parse("FM0.999").unwrap().write("1.5e-2"), "0.015");
     }
 }

@@ -6,7 +6,7 @@ use crate::times::CivilTime;
 
 /// A format that is parsed.
 #[derive(Debug)]
-pub(super) struct Template(Vec<Part>);
+pub(super) struct TimeFormat(Vec<Part>);
 
 #[derive(Debug)]
 enum Part {
@@ -29,7 +29,7 @@ pub(in crate::functions) const PATTERNS: &[&str] = &[
     "J", "Q", "RM", "TZH", "TZM", "TZ", "OF",
 ];
 
-impl Template {
+impl TimeFormat {
     /// Parses a format; `utc` says whether the times are in UTC, so that `TZ` is known.
     ///
     /// Errors: why it cannot be written.
@@ -235,7 +235,7 @@ mod tests {
         let mut lines = 0;
         for line in include_str!("times.txt").lines().filter(|line| !line.starts_with('#')) {
             let (format, written) = line.split_once('\t').unwrap();
-            let text = Template::parse(format, true).unwrap().write(1_767_604_023_250_000);
+            let text = TimeFormat::parse(format, true).unwrap().write(1_767_604_023_250_000);
             assert_eq!(format!("[{text}]"), written, "{format}");
             lines += 1;
         }
@@ -244,11 +244,11 @@ mod tests {
 
     #[test]
     fn the_calendar_has_the_years_1_to_9999() {
-        let format = Template::parse("YYYY-MM-DD DDD ID IW IYYY HH24:MI:SS.US", true).unwrap();
+        let format = TimeFormat::parse("YYYY-MM-DD DDD ID IW IYYY HH24:MI:SS.US", true).unwrap();
         assert_eq!(format.write(253_402_300_799_999_999), "9999-12-31 365 5 52 9999 23:59:59.999999");
         assert_eq!(format.write(-62_135_596_800_000_000), "0001-01-01 001 1 01 0001 00:00:00.000000");
-        assert!(Template::parse("FXYYYY", true).is_err());
-        assert!(Template::parse("HH24 TZ", false).is_err());
-        assert!(Template::parse("\"open", true).is_err());
+        assert!(TimeFormat::parse("FXYYYY", true).is_err());
+        assert!(TimeFormat::parse("HH24 TZ", false).is_err());
+        assert!(TimeFormat::parse("\"open", true).is_err());
     }
 }

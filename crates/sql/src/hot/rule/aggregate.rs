@@ -9,7 +9,7 @@ use super::base::Base;
 use super::selection::Selected;
 use super::{numbered, plan_scan, project_as, scan_column, unalias};
 use crate::hot::HotSource;
-use crate::hot::aggregate::{Aggregation, Bin, Function, GroupColumn};
+use crate::hot::aggregate::{Aggregation, Bin, GroupColumn, HotAggregate};
 use crate::hot::column::ColumnExpr;
 use crate::hot::scan::{HotScan, ScanResult, TimeRange};
 use crate::hot::stats::StatKind;
@@ -45,7 +45,7 @@ pub(super) struct AggregateScan {
     selected: Selected,
     columns: Vec<ColumnExpr>,
     groups: Vec<GroupColumn>,
-    functions: Vec<Function>,
+    functions: Vec<HotAggregate>,
 }
 
 impl AggregateScan {
@@ -69,7 +69,7 @@ impl AggregateScan {
     }
 
     /// Adds an aggregate function, and returns it.
-    pub fn add_function(&mut self, base: &Base<'_>, function: &Expr) -> Option<Function> {
+    pub fn add_function(&mut self, base: &Base<'_>, function: &Expr) -> Option<HotAggregate> {
         let Expr::AggregateFunction(AggregateFunction { func, params }) = unalias(function) else {
             return None;
         };
@@ -84,12 +84,12 @@ impl AggregateScan {
             Some(filter) => Some(base.resolve(filter)?),
         };
         let function = match (func.name(), &argument, &filter) {
-            ("count", Expr::Literal(value, _), None) if !value.is_null() => Function::Rows,
-            ("count", ..) => Function::Count(self.add_column(argument, filter)?),
-            ("sum", ..) => Function::Sum(self.add_number(argument, filter, true)?),
-            ("avg", ..) => Function::Avg(self.add_number(argument, filter, true)?),
-            ("min", ..) => Function::Min(self.add_number(argument, filter, false)?),
-            ("max", ..) => Function::Max(self.add_number(argument, filter, false)?),
+            ("count", Expr::Literal(value, _), None) if !value.is_null() => HotAggregate::Rows,
+            ("count", ..) => HotAggregate::Count(self.add_column(argument, filter)?),
+            ("sum", ..) => HotAggregate::Sum(self.add_number(argument, filter, true)?),
+            ("avg", ..) => HotAggregate::Avg(self.add_number(argument, filter, true)?),
+            ("min", ..) => HotAggregate::Min(self.add_number(argument, filter, false)?),
+            ("max", ..) => HotAggregate::Max(self.add_number(argument, filter, false)?),
             _ => return None,
         };
         self.functions.push(function);
@@ -97,12 +97,12 @@ impl AggregateScan {
     }
 
     /// Adds a function without looking at an expression.
-    pub fn push_function(&mut self, function: Function) {
+    pub fn push_function(&mut self, function: HotAggregate) {
         self.functions.push(function);
     }
 
     /// Replaces the function that was added last.
-    pub fn replace_last(&mut self, functions: &[Function]) {
+    pub fn replace_last(&mut self, functions: &[HotAggregate]) {
         self.functions.pop();
         self.functions.extend_from_slice(functions);
     }

@@ -13,7 +13,7 @@ use datafusion::logical_expr::{
 use super::aggregate::AggregateScan;
 use super::base::Base;
 use super::{numbered, plan_scan, project_as, scan_column, unalias};
-use crate::hot::aggregate::Function;
+use crate::hot::aggregate::HotAggregate;
 
 /// Returns the replacement of an aggregate over a join of an event table by its key, grouped by the other table.
 pub(super) fn of_join(node: &Aggregate) -> Option<LogicalPlan> {
@@ -93,7 +93,7 @@ const ROWS: usize = 1;
 impl Eager {
     fn add_key(&mut self, base: &Base<'_>, key: &Field) -> Option<()> {
         self.scan.add_group(base, &Expr::Column(Column::new_unqualified(key.name())))?;
-        self.scan.push_function(Function::Rows);
+        self.scan.push_function(HotAggregate::Rows);
         self.columns = vec![key.data_type().clone(), DataType::Int64];
         Some(())
     }
@@ -124,26 +124,26 @@ impl Eager {
         let planned = self.scan.add_function(base, function)?;
         let ty = function.get_type(base.plan_schema()).ok()?;
         match planned {
-            Function::Rows | Function::Count(_) => {
+            HotAggregate::Rows | HotAggregate::Count(_) => {
                 let count = self.column(DataType::Int64);
                 self.add_sum_of_counts(count)
             }
-            Function::Sum(_) => {
+            HotAggregate::Sum(_) => {
                 let total = self.column(ty);
                 let total = self.partial(sum(total));
                 self.results.push(total);
                 Some(())
             }
-            Function::Min(_) | Function::Max(_) => {
+            HotAggregate::Min(_) | HotAggregate::Max(_) => {
                 let extreme = self.column(ty);
                 let extreme =
                     self.partial(if call.func.name() == "min" { min(extreme) } else { max(extreme) });
                 self.results.push(extreme);
                 Some(())
             }
-            Function::Avg(column) => {
+            HotAggregate::Avg(column) => {
                 // the scan returns a sum and a count instead
-                self.scan.replace_last(&[Function::Sum(column), Function::Count(column)]);
+                self.scan.replace_last(&[HotAggregate::Sum(column), HotAggregate::Count(column)]);
                 let (total, count) = (self.column(DataType::Float64), self.column(DataType::Int64));
                 self.add_average(total, count);
                 Some(())

@@ -17,7 +17,7 @@ use super::selection::Selected;
 use super::{project_as, unalias};
 use crate::hot::column::ColumnExpr;
 use crate::hot::exec::HotScanTable;
-use crate::hot::scan::{ScanResult, Selection, TimeRange};
+use crate::hot::scan::{HotSelection, ScanResult, TimeRange};
 
 /// Returns the replacement of `row_number() OVER (PARTITION BY key ORDER BY time DESC) = 1` over an event table.
 pub(super) fn of_row_number(node: &Filter) -> Option<LogicalPlan> {
@@ -167,7 +167,7 @@ pub(super) fn with_latest_rows(plan: &LogicalPlan, base: &Base<'_>, by_field: bo
 }
 
 /// Returns the same columns of the latest rows.
-fn latest_scan(scan: &TableScan, selection: &Selection) -> Option<LogicalPlan> {
+fn latest_scan(scan: &TableScan, selection: &HotSelection) -> Option<LogicalPlan> {
     let source = hot_source(scan)?;
     let indexes: Vec<usize> = match &scan.projection {
         Some(projection) => projection.clone(),

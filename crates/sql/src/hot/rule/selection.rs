@@ -6,12 +6,12 @@ use datafusion::logical_expr::{BinaryExpr, Expr, Operator};
 
 use super::base::Base;
 use crate::hot::column::physical;
-use crate::hot::scan::{Selection, TimeRange};
+use crate::hot::scan::{HotSelection, TimeRange};
 use crate::time_cast::without_time_cast;
 
 /// Selected rows of an event table.
 pub(super) struct Selected {
-    pub selection: Selection,
+    pub selection: HotSelection,
     /// Condition that reads other columns than time and key.
     pub rows: Option<Expr>,
 }
@@ -19,7 +19,7 @@ pub(super) struct Selected {
 impl Selected {
     /// Returns the rows that satisfy the conditions of `base`.
     pub fn of(base: &Base<'_>) -> Option<Self> {
-        let mut selection = Selection { times: TimeRange::ALL, keys: None, by_time_field: false };
+        let mut selection = HotSelection { times: TimeRange::ALL, keys: None, by_time_field: false };
         let (mut keys, mut rows) = (Vec::new(), Vec::new());
         for condition in &base.conditions {
             if condition.is_volatile() {

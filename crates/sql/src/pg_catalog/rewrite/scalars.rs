@@ -209,7 +209,7 @@ fn dependence(query: &mut Query) -> Dependence {
     if is_grouped || has_aggregate || select.distinct.is_some() {
         return Dependence::None;
     }
-    let scope = Scope::of(select);
+    let scope = QueryNames::of(select);
     let Some(selection) = &select.selection else { return Dependence::None };
     let mut found = Dependence::None;
     for term in terms(selection) {
@@ -247,13 +247,13 @@ fn terms(expr: &Expr) -> Vec<&Expr> {
 }
 
 /// Names that a query itself has.
-struct Scope {
+struct QueryNames {
     tables: HashSet<String>,
     /// Columns of its tables; `None` if they are not known.
     columns: Option<HashSet<&'static str>>,
 }
 
-impl Scope {
+impl QueryNames {
     fn of(select: &Select) -> Self {
         let mut scope = Self { tables: HashSet::new(), columns: Some(HashSet::new()) };
         for table in &select.from {
@@ -317,7 +317,7 @@ impl Scope {
     }
 
     fn any(&self, expr: &Expr, wanted: bool) -> bool {
-        struct Finder<'s>(&'s Scope, bool);
+        struct Finder<'s>(&'s QueryNames, bool);
         impl Visitor for Finder<'_> {
             type Break = ();
 

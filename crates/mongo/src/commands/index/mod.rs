@@ -1,0 +1,6 @@
+//! Commands on indexes.
+
+pub(crate) mod hint;
+pub(crate) mod index_spec;
+pub(crate) mod indexes;
+pub(crate) mod search_indexes;

@@ -1,0 +1,4 @@
+//! Description of the API.
+
+pub(crate) mod description;
+pub(crate) mod shared_errors;

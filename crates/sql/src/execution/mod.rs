@@ -1,0 +1,10 @@
+//! Statements that run: threads, memory, deadlines and their end.
+
+pub(crate) mod cancel;
+pub(crate) mod deadline;
+pub(crate) mod memory;
+pub(crate) mod running;
+pub(crate) mod stack;
+pub(crate) mod statements;
+pub(crate) mod threads;
+pub(crate) mod work;

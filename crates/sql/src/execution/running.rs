@@ -1,0 +1,108 @@
+//! A query that produces batches, and their way to its reader.
+
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use bytes::Bytes;
+use datafusion::physical_plan::SendableRecordBatchStream;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use futures::StreamExt;
+use tidemill_types::Result;
+use tokio::sync::mpsc;
+
+use crate::SqlOptions;
+use crate::error::{ended, from_datafusion, too_many_rows};
+use crate::events::OpenFiles;
+use crate::execution::work::{self, Work};
+use crate::output::{Encoder, Format, batch_bytes, pieces};
+use crate::pg_catalog;
+use crate::query::QueryMessage;
+
+/// Bytes of a row from which on memory is reserved before it is encoded: the row, the output, and the output while it grows.
+const LARGE: usize = 4 << 20;
+
+/// Sends a piece of the output. Returns whether there is a reader.
+async fn send_bytes(messages: &mpsc::Sender<QueryMessage>, bytes: Bytes) -> bool {
+    bytes.is_empty() || messages.send(QueryMessage::Encoded(bytes)).await.is_ok()
+}
+
+/// Returns the result of a statement that is not a query.
+pub(crate) fn one_row(row: RecordBatch) -> SendableRecordBatchStream {
+    let schema = row.schema();
+    Box::pin(RecordBatchStreamAdapter::new(schema, futures::stream::once(async move { Ok(row) })))
+}
+
+/// Returns a result with the names of columns that clients see.
+pub(crate) fn shown(stream: SendableRecordBatchStream) -> SendableRecordBatchStream {
+    let schema = stream.schema();
+    let named = pg_catalog::without_marks(&schema);
+    if Arc::ptr_eq(&schema, &named) {
+        return stream;
+    }
+    let batches = {
+        let named = named.clone();
+        stream.map(move |batch| Ok(RecordBatch::try_new(named.clone(), batch?.columns().to_vec())?))
+    };
+    Box::pin(RecordBatchStreamAdapter::new(named, batches))
+}
+
+/// A query that has started to produce batches.
+pub(crate) struct RunningQuery {
+    pub stream: SendableRecordBatchStream,
+    pub files: Arc<OpenFiles>,
+}
+
+/// Outcome of forwarding batches.
+pub(crate) enum Forwarded {
+    All,
+    ReaderGone,
+}
+
+impl RunningQuery {
+    /// Forwards the batches to `messages`.
+    pub async fn forward(
+        &mut self,
+        options: &SqlOptions,
+        format: Option<Format>,
+        messages: &mpsc::Sender<QueryMessage>,
+        work: &Work,
+    ) -> Result<Forwarded> {
+        let mut encoder = format.map(|format| Encoder::new(format, &self.stream.schema())).transpose()?;
+        let mut rows = 0_usize;
+        while let Some(batch) = self.stream.next().await {
+            let batch: RecordBatch = match batch {
+                Ok(batch) => batch,
+                Err(error) => return Err(self.files.name_damaged(from_datafusion(&error, None)).await),
+            };
+            rows += batch.num_rows();
+            if let Some(most) = options.rows_max.filter(|most| rows > *most) {
+                return Err(too_many_rows(most));
+            }
+            work.statement().add_rows(batch.num_rows());
+            if batch.num_rows() == 0 {
+                continue;
+            }
+            let Some(encoder) = &mut encoder else {
+                if messages.send(QueryMessage::Batch(batch)).await.is_err() {
+                    return Ok(Forwarded::ReaderGone);
+                }
+                continue;
+            };
+            for piece in pieces(batch) {
+                work::check().map_err(|stop| ended(&stop))?;
+                let bytes = batch_bytes(&piece);
+                if bytes >= LARGE {
+                    work.reserve_pages(bytes.saturating_mul(3)).await.map_err(|stop| ended(&stop))?;
+                }
+                if !send_bytes(messages, encoder.encode(&piece)?).await {
+                    return Ok(Forwarded::ReaderGone);
+                }
+            }
+        }
+        let has_reader = match encoder {
+            Some(encoder) => send_bytes(messages, encoder.finish()?).await,
+            None => true,
+        };
+        Ok(if has_reader { Forwarded::All } else { Forwarded::ReaderGone })
+    }
+}

@@ -1,0 +1,111 @@
+//! Physical plans that are kept for repeated queries.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use crate::MissingFields;
+use crate::plans::reusable_plan::ReusablePlan;
+
+/// Length of a query up to which its plan is kept.
+const TEXT_BYTES_MAX: usize = 16 << 10;
+
+/// Plans of repeated queries, by their text. Those that were used least recently are dropped beyond a number of plans.
+#[derive(Debug)]
+pub(crate) struct PlanCache {
+    plans_max: usize,
+    state: Mutex<CachedPlans>,
+}
+
+#[derive(Debug, Default)]
+struct CachedPlans {
+    plans: HashMap<MissingFields, HashMap<Arc<str>, CachedPlan>>,
+    uses: u64,
+}
+
+#[derive(Debug)]
+struct CachedPlan {
+    plan: Arc<ReusablePlan>,
+    used: u64,
+}
+
+impl PlanCache {
+    pub fn new(plans_max: usize) -> Self {
+        Self { plans_max, state: Mutex::default() }
+    }
+
+    /// Returns the plan of a query.
+    pub fn get(&self, text: &str, missing: MissingFields) -> Option<Arc<ReusablePlan>> {
+        let mut state = self.state.lock();
+        state.uses += 1;
+        let used = state.uses;
+        let cached = state.plans.get_mut(&missing)?.get_mut(text)?;
+        cached.used = used;
+        Some(cached.plan.clone())
+    }
+
+    /// Keeps the plan of a query.
+    pub fn put(&self, text: &str, missing: MissingFields, plan: Arc<ReusablePlan>) {
+        if self.plans_max == 0 || text.len() > TEXT_BYTES_MAX {
+            return;
+        }
+        let mut state = self.state.lock();
+        let count: usize = state.plans.values().map(HashMap::len).sum();
+        if count >= self.plans_max {
+            state.drop_oldest();
+        }
+        let used = state.uses;
+        state.plans.entry(missing).or_default().insert(text.into(), CachedPlan { plan, used });
+    }
+
+    /// Drops the plan of a query if it still is `plan`.
+    pub fn remove(&self, text: &str, missing: MissingFields, plan: &Arc<ReusablePlan>) {
+        if let Some(plans) = self.state.lock().plans.get_mut(&missing)
+            && plans.get(text).is_some_and(|cached| Arc::ptr_eq(&cached.plan, plan))
+        {
+            plans.remove(text);
+        }
+    }
+}
+
+impl CachedPlans {
+    fn drop_oldest(&mut self) {
+        let all =
+            self.plans.iter().flat_map(|(missing, plans)| plans.iter().map(|(text, p)| (*missing, text, p)));
+        let oldest = all.min_by_key(|(.., plan)| plan.used).map(|(missing, text, _)| (missing, text.clone()));
+        if let Some((missing, text)) = oldest
+            && let Some(plans) = self.plans.get_mut(&missing)
+        {
+            plans.remove(&text);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan() -> Arc<ReusablePlan> {
+        Arc::new(ReusablePlan::of_no_table())
+    }
+
+    #[test]
+    fn the_plan_used_least_recently_goes_first() {
+        let cache = PlanCache::new(2);
+        cache.put("a", MissingFields::Refused, plan());
+        cache.put("b", MissingFields::Null, plan());
+        assert!(cache.get("a", MissingFields::Refused).is_some());
+        assert!(cache.get("a", MissingFields::Null).is_none(), "another treatment of missing fields");
+        cache.put("c", MissingFields::Refused, plan());
+        assert!(cache.get("b", MissingFields::Null).is_none());
+        let kept = cache.get("a", MissingFields::Refused).unwrap();
+        cache.remove("a", MissingFields::Refused, &plan());
+        assert!(cache.get("a", MissingFields::Refused).is_some(), "another plan was removed");
+        cache.remove("a", MissingFields::Refused, &kept);
+        assert!(cache.get("a", MissingFields::Refused).is_none());
+        let none = PlanCache::new(0);
+        none.put("a", MissingFields::Refused, plan());
+        assert!(none.get("a", MissingFields::Refused).is_none());
+    }
+}
