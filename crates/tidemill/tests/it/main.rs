@@ -19,6 +19,7 @@ mod flights;
 mod flips;
 mod former;
 mod killed;
+mod kubernetes;
 mod load;
 mod on_s3;
 mod pages;
