@@ -33,6 +33,7 @@ pub mod stdio;
 mod stop_deadline;
 mod vars;
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
@@ -46,24 +47,8 @@ use tidemill::{Engine, EngineBuilder, LogAtUrl, TakeOver, Tidemill, output};
 use tidemill_types::{ADDRESS_EXPECTED, host_and_port, nearest};
 use tracing_subscriber::EnvFilter;
 
-/// Environment variables that are read, in addition to settings and `RUST_LOG`.
-const VARIABLES: [&str; 15] = [
-    "TIDEMILL_ADVERTISE",
-    "TIDEMILL_CLUSTER",
-    "TIDEMILL_DATA",
-    "TIDEMILL_LISTEN",
-    "TIDEMILL_LISTEN_TLS",
-    "TIDEMILL_LOG",
-    "TIDEMILL_MONGO",
-    "TIDEMILL_MONGO_TLS",
-    "TIDEMILL_NODE",
-    "TIDEMILL_POSTGRES",
-    "TIDEMILL_POSTGRES_TLS",
-    "TIDEMILL_STATE",
-    "TIDEMILL_STORE",
-    "TIDEMILL_ZONE",
-    admin::users::PASSWORD_VARIABLE,
-];
+/// Beginning of the names of our environment variables.
+const VARIABLE_PREFIX: &str = "TIDEMILL_";
 
 /// Acts on events within milliseconds and keeps every one of them queryable.
 #[derive(Parser)]
@@ -290,22 +275,45 @@ pub fn error_text(error: &anyhow::Error) -> String {
 /// Warns of environment variables that have our prefix but are not read, because a setting in one of them
 /// would be ignored.
 pub fn warn_of_environment(variables: impl Iterator<Item = (OsString, OsString)>) {
-    for (name, _) in variables {
-        if let Some(warning) = name.to_str().and_then(unknown_variable) {
-            tracing::warn!("{warning}");
-        }
+    let names = variables.filter_map(|(name, _)| name.into_string().ok());
+    let ours: Vec<String> = names.filter(|name| name.starts_with(VARIABLE_PREFIX)).collect();
+    if ours.is_empty() {
+        return;
+    }
+    let known = known_variables();
+    for warning in ours.iter().filter_map(|name| unknown_variable(name, &known)) {
+        tracing::warn!("{warning}");
     }
 }
 
-fn unknown_variable(name: &str) -> Option<String> {
-    let rest = name.strip_prefix("TIDEMILL_")?;
-    if VARIABLES.contains(&name) || rest.starts_with("SETTINGS__") {
+/// Returns the environment variables that are read, in addition to settings and `RUST_LOG`: those of options of all commands, and
+/// the password of a user.
+fn known_variables() -> BTreeSet<String> {
+    fn add(command: &clap::Command, known: &mut BTreeSet<String>) {
+        let names = command.get_arguments().filter_map(|argument| argument.get_env()?.to_str());
+        known.extend(names.map(str::to_owned));
+        for subcommand in command.get_subcommands() {
+            add(subcommand, known);
+        }
+    }
+    let mut known = BTreeSet::from([admin::users::PASSWORD_VARIABLE.to_owned()]);
+    add(&command(), &mut known);
+    known
+}
+
+fn unknown_variable(name: &str, known: &BTreeSet<String>) -> Option<String> {
+    let rest = name.strip_prefix(VARIABLE_PREFIX)?;
+    if known.contains(name) || rest.starts_with("SETTINGS__") {
         return None;
     }
+    let names = || known.iter().map(String::as_str);
     let setting = rest.split_once("__").map(|(_, setting)| format!("TIDEMILL_SETTINGS__{setting}"));
-    let meant = setting.or_else(|| nearest(name, VARIABLES).map(str::to_owned));
+    let meant = setting.or_else(|| nearest(name, names()).map(str::to_owned));
     let hint = meant.map_or_else(
-        || format!("known: {}, and settings as TIDEMILL_SETTINGS__NAME", VARIABLES.join(", ")),
+        || {
+            let names: Vec<&str> = names().collect();
+            format!("known: {}, and settings as TIDEMILL_SETTINGS__NAME", names.join(", "))
+        },
         |meant| format!("did you mean {meant}?"),
     );
     Some(format!("the environment variable {name} is not read: {hint}"))
@@ -351,26 +359,31 @@ mod tests {
 
     #[test]
     fn variables_that_look_like_ours_are_told() {
-        for known in [
+        let known = known_variables();
+        for name in [
             "HOME",
             "TIDEMILL_DATA",
+            "TIDEMILL_FLIGHT",
             "TIDEMILL_LISTEN",
             "TIDEMILL_LOG",
             "TIDEMILL_MONGO",
             "TIDEMILL_MONGO_TLS",
+            "TIDEMILL_PASSWORD",
+            "TIDEMILL_PEERS_ADVERTISE",
+            "TIDEMILL_REPLICAS",
             "TIDEMILL_SETTINGS__FLUSH_INTERVAL",
         ] {
-            assert_eq!(unknown_variable(known), None);
+            assert_eq!(unknown_variable(name, &known), None);
         }
         for (name, hint) in [
             ("TIDEMILL_SETTING__FLUSH_INTERVAL", "did you mean TIDEMILL_SETTINGS__FLUSH_INTERVAL?"),
             ("TIDEMILL_DAT", "did you mean TIDEMILL_DATA?"),
             (
                 "TIDEMILL_COMPRESSION",
-                "known: TIDEMILL_ADVERTISE, TIDEMILL_CLUSTER, TIDEMILL_DATA, TIDEMILL_LISTEN, ",
+                "known: TIDEMILL_ADVERTISE, TIDEMILL_CLUSTER, TIDEMILL_DATA, TIDEMILL_FLIGHT, ",
             ),
         ] {
-            let warning = unknown_variable(name).unwrap();
+            let warning = unknown_variable(name, &known).unwrap();
             assert!(warning.contains(name) && warning.contains(hint), "{warning}");
         }
     }
