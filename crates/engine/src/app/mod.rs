@@ -571,6 +571,10 @@ fn collect_files(root: &Path, dir: &Path, files: &mut AppFiles) -> Result<()> {
         std::fs::read_dir(dir).map_err(failed)?.collect::<Result<Vec<_>, _>>().map_err(failed)?;
     entries.sort_by_key(std::fs::DirEntry::file_name);
     for entry in entries {
+        // a mounted ConfigMap has its files a second time below `..data`, and editors leave files of this kind
+        if entry.file_name().as_encoded_bytes().starts_with(b".") {
+            continue;
+        }
         let path = entry.path();
         if path.is_dir() {
             collect_files(root, &path, files)?;

@@ -19,6 +19,9 @@ const RECORDS_AT_ONCE: usize = 256;
 /// Area of the problems of a node.
 pub(super) const AREA: &str = "cluster";
 
+/// Area of the problem of a node that the cluster does not take. Such a node is not ready.
+pub const REFUSED_AREA: &str = "membership";
+
 /// A barrier record on its way through the log of a partition.
 struct Barrier {
     partition: PartitionId,
@@ -92,7 +95,7 @@ fn read(node: &Node, cluster: &ClusterNode, consumed: ConsumedRecord) -> Result<
             drop(protocol);
             // its records would not be those that the others understand
             node.host.stop_accepting();
-            node.host.health.report_problem(AREA, format!("refused by the cluster: {refusal}"));
+            node.host.health.report_problem(REFUSED_AREA, format!("refused by the cluster: {refusal}"));
         }
         Standing::Member => {
             drop(protocol);

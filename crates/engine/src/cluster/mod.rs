@@ -36,6 +36,7 @@ use crate::process::clock::Clock;
 use crate::process::spawn::spawn;
 
 pub use crate::peers::PeerOptions;
+pub use membership::REFUSED_AREA;
 pub(crate) use options::check_app;
 pub use options::{ClusterOptions, Replicas};
 pub use status::{ClusterStatus, MemberStatus, ReplicaStatus};

@@ -31,7 +31,7 @@ use crate::admin::backup;
 use crate::admin::backup::BackupReport;
 use crate::api::{Analytics, BodyFormat, Health, SendOptions, SendReply};
 use crate::app::App;
-use crate::cluster::{ClusterNode, ClusterStatus};
+use crate::cluster::{self, ClusterNode, ClusterStatus};
 use crate::directory::datadir::DataDir;
 use crate::ingest::sending;
 use crate::jobs::shared_state;
@@ -51,7 +51,7 @@ pub use system_tables::SYSTEM_TABLES;
 pub use why_query::QueryWhy;
 
 /// Areas of problems with which writes are rejected or not applied.
-const WRITE_PROBLEM_AREAS: [&str; 3] = ["apply", "disk", "log"];
+const WRITE_PROBLEM_AREAS: [&str; 4] = ["apply", "disk", "log", cluster::REFUSED_AREA];
 /// Maximum time that a stop waits for appended records to be applied.
 const STOP_WAIT: Duration = Duration::from_secs(4);
 

@@ -263,3 +263,21 @@ fn nodes_that_do_not_fit_are_refused() {
     send(&first.engine, "Order", &orders(0, 10));
     check(&first, 10);
 }
+
+#[test]
+fn a_node_that_is_refused_while_it_runs_is_not_ready() {
+    let shared = Shared::new();
+    let (a, b) = (shared.start("a"), shared.start("b"));
+    wait_for_owners(&[&a, &b]);
+    a.control.set_cut_off(true);
+    wait_for_owners(&[&b]);
+    let second_a = shared.try_start("other", "a", app()).unwrap();
+    assert!(a.engine.health().ready, "it does not know yet");
+    a.control.set_cut_off(false);
+    wait_until("the first one is refused", || {
+        a.engine.cluster_status().unwrap().standing.starts_with("refused")
+    });
+    wait_until("the first one is not ready", || !a.engine.health().ready);
+    wait_for_owners(&[&b, &second_a]);
+    assert!(b.engine.health().ready && second_a.engine.health().ready);
+}

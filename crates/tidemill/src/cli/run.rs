@@ -20,6 +20,7 @@ use super::listeners::{KnownCallers, ListenerArgs, Listeners};
 use super::log_sinks::LogSinks;
 use super::new_data::NewData;
 use super::progress::Progress;
+use super::stop_deadline::Starting;
 use super::vars::{ConnectionArgs, VarArgs};
 use super::{DataArgs, StateArgs, allocator, flush_before_stop, stdio, stop_deadline};
 
@@ -65,6 +66,7 @@ pub struct ServeArgs {
 }
 
 pub fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
+    let starting = Starting::begin()?;
     let mut app = args.vars.read_app(&args.app)?;
     let access = open_access(&args.data.data)?;
     let new_data = NewData::look(&args.data.data);
@@ -80,15 +82,16 @@ pub fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
         }
     };
     let callers = Callers { data: &args.data.data, listeners: &args.listeners, access };
-    run_until_stopped(tidemill, callers, RunMode::Run { until_idle: args.until_idle })
+    run_until_stopped(tidemill, starting, callers, RunMode::Run { until_idle: args.until_idle })
 }
 
 pub fn serve(args: ServeArgs) -> anyhow::Result<ExitCode> {
+    let starting = Starting::begin()?;
     let access = open_access(&args.data.data)?;
     let tidemill =
         Tidemill::start(args.state.add_to(args.data.builder()?).connectors(args.connections.connectors()))?;
     let callers = Callers { data: &args.data.data, listeners: &args.listeners, access };
-    run_until_stopped(tidemill, callers, RunMode::Serve)
+    run_until_stopped(tidemill, starting, callers, RunMode::Serve)
 }
 
 /// Addresses at which callers reach the process, and the callers that it knows.
@@ -114,14 +117,19 @@ enum RunMode {
     Serve,
 }
 
-fn run_until_stopped(tidemill: Tidemill, callers: Callers<'_>, mode: RunMode) -> anyhow::Result<ExitCode> {
+fn run_until_stopped(
+    tidemill: Tidemill,
+    starting: Starting,
+    callers: Callers<'_>,
+    mode: RunMode,
+) -> anyhow::Result<ExitCode> {
     stdio::continue_when_closed();
     if tidemill.engine().app().settings.memory.is_some() {
         allocator::return_memory_at_once();
     }
     let sinks = LogSinks::start(tidemill.engine()).context("the thread that prints lines of sinks")?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    let code = runtime.block_on(run_until_stopped_async(&tidemill, &callers, mode))?;
+    let code = runtime.block_on(run_until_stopped_async(&tidemill, starting, &callers, mode))?;
     let closed = tidemill.close();
     sinks.finish();
     closed?;
@@ -130,6 +138,7 @@ fn run_until_stopped(tidemill: Tidemill, callers: Callers<'_>, mode: RunMode) ->
 
 async fn run_until_stopped_async(
     tidemill: &Tidemill,
+    starting: Starting,
     callers: &Callers<'_>,
     mode: RunMode,
 ) -> anyhow::Result<ExitCode> {
@@ -137,6 +146,7 @@ async fn run_until_stopped_async(
     stop_deadline::watch()?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
+    starting.end();
     let until_idle = mode == RunMode::Run { until_idle: true };
     for change in &tidemill.engine().recovery.changes {
         eprintln!("deployed: {change}");

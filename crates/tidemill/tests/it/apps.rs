@@ -173,6 +173,19 @@ fn variables_stay_when_apps_are_formatted() {
 }
 
 #[test]
+fn hidden_files_are_no_part_of_an_app() {
+    let dir = tempfile::tempdir().unwrap();
+    let rules = "event A { id: string } key id;";
+    // a mounted ConfigMap of Kubernetes: links to a hidden directory, which has the files
+    std::fs::create_dir(dir.path().join("..2026_11_29")).unwrap();
+    write(dir.path(), &[("..2026_11_29/a.rules", rules), (".b.rules", "not a rule")]);
+    std::os::unix::fs::symlink("..2026_11_29", dir.path().join("..data")).unwrap();
+    std::os::unix::fs::symlink("..data/a.rules", dir.path().join("a.rules")).unwrap();
+    let (out, _) = run(&["check", dir.path().to_str().unwrap()], 0);
+    assert!(out.contains("1 stream"), "{out}");
+}
+
+#[test]
 fn an_app_may_have_documents_and_sql_only() {
     let dir = tempfile::tempdir().unwrap();
     let (app, data) = (dir.path().join("app"), dir.path().join("data"));

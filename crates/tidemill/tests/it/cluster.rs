@@ -271,3 +271,22 @@ fn what_a_cluster_cannot_run_or_trust_is_refused() {
     let (_, text) = run(&["cluster", "status", "--data", data.to_str().unwrap()], 1);
     assert!(text.contains("no node runs"), "{text}");
 }
+
+#[test]
+#[cfg(feature = "kafka")]
+fn a_signal_ends_a_node_that_waits_for_its_log() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).display().to_string();
+    std::fs::write(path("shop.rules"), RULES).unwrap();
+    // it accepts connections and answers nothing
+    let broker = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let log = format!("kafka://{}/orders?replication=1", broker.local_addr().unwrap());
+    let store = format!("file://{}", path("store"));
+    let arguments =
+        ["run", &path("shop.rules"), "--data", &path("data"), "--cluster", &log, "--store", &store];
+    let mut node = tidemill(&arguments).args(["--node", "a", "--listen", "127.0.0.1:0"]).spawn().unwrap();
+    let _connection = broker.accept().unwrap();
+    crate::interrupt(node.id());
+    let code = node.wait().unwrap().code();
+    assert_eq!(code, Some(130), "128 and the number of SIGINT");
+}

@@ -34,7 +34,7 @@ const BETWEEN_OBJECTS: [(&str, &str, &str, &str); 19] = [
         "base/nodes.yaml",
         "name: tidemill-app\n",
         "name: tidemill-apps\n",
-        "volume app-files: there is no ConfigMap tidemill-apps",
+        "volume app: there is no ConfigMap tidemill-apps",
     ),
     ("base/nodes.yaml", "- {name: app, mountPath", "- {name: ap, mountPath", "there is no volume ap\n"),
     ("base/nodes.yaml", "path: /readyz", "path: /health/ready", "the server has no route GET /health/ready"),
