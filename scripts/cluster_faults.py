@@ -87,6 +87,8 @@ class Clients:
                 text = error.read().decode(errors="replace")
                 with self.lock:
                     self.failed[error.code] += 1
+                if error.code == 500:
+                    print(f"  node {name} has an internal error: {text.strip()}", flush=True)
                 if error.code in (400, 401, 403, 404):
                     raise SystemExit(f"node {name} refuses a good request: {error.code} {text}") from error
             except (OSError, ValueError) as error:
@@ -243,8 +245,8 @@ def check_end(nodes, clients):
         nodes.wait(name, lambda: counted() >= len(ids))
         if (total(), counted()) != (len(ids), len(ids)):
             wrong.append(f"node {name}: {len(ids)} events, {total()} audits, counted {counted()}")
-        streams = nodes.request(name, "/api/v1/streams")["streams"]
-        wrong += [f"node {name}: the ledger of {s['name']} does not balance" for s in streams if not s["ledger"].get("balances", True)]
+        unbalanced = nodes.sql(name, "SELECT * FROM system.ledger WHERE NOT balanced")
+        wrong += [f"node {name}: this ledger does not balance: {row}" for row in unbalanced]
         found = nodes.request(name, "/api/v1/collections/Account/find", b"{}", "application/json")["documents"]
         documents[name] = {document["_id"]: sorted(document["changes"]) for document in found}
         for key, acknowledged in changes.items():

@@ -157,8 +157,9 @@ class Nodes:
                 # it does not listen yet, or does not answer in time
                 if time.monotonic() > deadline:
                     raise SystemExit(f"node {name} does not answer in {PATIENCE_S} s: {error}") from error
-            if self.processes[name].poll() is not None:
-                raise SystemExit(f"node {name} has ended: see {self.place}/{name}.log")
+            for other, process in list(self.processes.items()):
+                if process.poll() is not None:
+                    raise SystemExit(f"node {other} has ended: see {self.place}/{other}.log")
             if time.monotonic() > deadline:
                 raise SystemExit(f"node {name} does not get there in {PATIENCE_S} s")
             time.sleep(0.02)

@@ -78,7 +78,9 @@ pub fn open(
     host.set_aside.remove_old(|partition| host.log.start(partition))?;
     let app = RunningApp::new(deployment, tables, sinks).with_first_offsets(first_offsets);
     let node = Arc::new(Node::new(host, app));
-    check_tables(&node, &log_ends(&node))?;
+    // other processes that share the log may have appended and flushed records since this one has opened it
+    let ends = if is_shared { node.host.log.latest_ends()? } else { log_ends(&node) };
+    check_tables(&node, &ends)?;
     let mut loaded = Vec::new();
     // those of a process that shares them are opened when it gets them
     let owns_all = environment.shared.is_none();

@@ -21,6 +21,8 @@ pub struct SharedLog {
     log: Arc<MemoryLog>,
     attached: Arc<Mutex<Attached>>,
     cut_off: Arc<AtomicBool>,
+    /// True until the engine asks for the ends of the log.
+    ends_unknown: AtomicBool,
 }
 
 /// Attachments of entries that this engine has appended and not consumed.
@@ -34,7 +36,13 @@ struct Attached {
 impl SharedLog {
     /// Returns the log for one engine.
     pub fn new(log: Arc<MemoryLog>) -> Self {
-        Self { log, attached: Arc::default(), cut_off: Arc::default() }
+        Self { log, attached: Arc::default(), cut_off: Arc::default(), ends_unknown: AtomicBool::new(false) }
+    }
+
+    /// Returns the log for one engine that was opened when it was empty: the engine knows of no record until it asks for the
+    /// ends.
+    pub fn opened_when_empty(log: Arc<MemoryLog>) -> Self {
+        Self { ends_unknown: AtomicBool::new(true), ..Self::new(log) }
     }
 
     /// Cuts the engine off from the log, or connects it again: it appends nothing and gets no records meanwhile.
@@ -92,13 +100,19 @@ impl Log for SharedLog {
     }
 
     fn end(&self, partition: PartitionId) -> Offset {
-        self.log.end(partition)
+        match self.ends_unknown.load(Ordering::Acquire) {
+            true => Offset::default(),
+            false => self.log.end(partition),
+        }
     }
 
     fn latest_ends(&self) -> Result<Vec<Offset>> {
         match self.cut_off.load(Ordering::Acquire) {
             true => Err(Error::unavailable("the log cannot be reached")),
-            false => self.log.latest_ends(),
+            false => {
+                self.ends_unknown.store(false, Ordering::Release);
+                self.log.latest_ends()
+            }
         }
     }
 

@@ -84,8 +84,12 @@ impl Shared {
     }
 
     /// Starts a node in a directory of this name.
-    pub fn try_start(&self, dir: &str, name: &str, mut app: App) -> Result<TestNode> {
-        let log = Arc::new(SharedLog::new(self.log.clone()));
+    pub fn try_start(&self, dir: &str, name: &str, app: App) -> Result<TestNode> {
+        self.try_start_on(SharedLog::new(self.log.clone()), dir, name, app)
+    }
+
+    fn try_start_on(&self, log: SharedLog, dir: &str, name: &str, mut app: App) -> Result<TestNode> {
+        let log = Arc::new(log);
         let control = Arc::new(SharedLog::new(self.control.clone()));
         let options = ClusterOptions {
             cluster: "test".into(),
@@ -262,6 +266,20 @@ fn nodes_that_do_not_fit_are_refused() {
     assert!(other_bounds.to_string().contains("query_rows"), "{other_bounds}");
     send(&first.engine, "Order", &orders(0, 10));
     check(&first, 10);
+}
+
+#[test]
+fn a_node_starts_while_others_append_and_flush() {
+    let shared = Shared::new();
+    let a = shared.start("a");
+    wait_for_owners(&[&a]);
+    send(&a.engine, "Order", &orders(0, 10));
+    check(&a, 10);
+    a.engine.flush().unwrap();
+    // the tables have what came after the node had opened the log
+    let b = shared.try_start_on(SharedLog::opened_when_empty(shared.log.clone()), "b", "b", app()).unwrap();
+    wait_for_owners(&[&a, &b]);
+    check(&b, 10);
 }
 
 #[test]

@@ -6,7 +6,7 @@
 //! columns that are scanned repeatedly, are read from their hot data ([`crate::hot`]).
 
 mod bounds;
-mod encrypted_metadata;
+mod metadata;
 mod reader;
 mod report;
 mod tail;

@@ -10,9 +10,7 @@ use bytes::Bytes;
 use datafusion::common::Result;
 use datafusion::datasource::listing::PartitionedFile;
 use datafusion::datasource::physical_plan::ParquetFileReaderFactory;
-use datafusion::datasource::physical_plan::parquet::{
-    CachedParquetFileReaderFactory, DefaultParquetFileReaderFactory,
-};
+use datafusion::datasource::physical_plan::parquet::DefaultParquetFileReaderFactory;
 use datafusion::execution::cache::cache_manager::FileMetadataCache;
 use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use futures::future::BoxFuture;
@@ -28,7 +26,7 @@ use parquet::file::metadata::ParquetMetaData;
 use tidemill_types::{Error, ErrorKind};
 use tidemill_zones::TabletKeys;
 
-use super::encrypted_metadata::EncryptedMetadata;
+use super::metadata::MetadataReader;
 
 /// Time limit of the search for a damaged file.
 const SEARCH: Duration = Duration::from_secs(10);
@@ -100,7 +98,7 @@ async fn first_damaged<'f>(
 /// Factory of readers with cached metadata whose errors name the file.
 #[derive(Debug)]
 pub(crate) struct NamedReaders {
-    inner: CachedParquetFileReaderFactory,
+    inner: DefaultParquetFileReaderFactory,
     store: Arc<dyn ObjectStore>,
     cache: Arc<FileMetadataCache>,
     files: Arc<OpenFiles>,
@@ -108,7 +106,7 @@ pub(crate) struct NamedReaders {
 
 impl NamedReaders {
     pub fn new(store: Arc<dyn ObjectStore>, cache: Arc<FileMetadataCache>, files: Arc<OpenFiles>) -> Self {
-        let inner = CachedParquetFileReaderFactory::new(store.clone(), cache.clone());
+        let inner = DefaultParquetFileReaderFactory::new(store.clone());
         Self { inner, store, cache, files }
     }
 }
@@ -123,22 +121,23 @@ impl ParquetFileReaderFactory for NamedReaders {
     ) -> Result<Box<dyn AsyncFileReader + Send>> {
         let path = file.object_meta.location.clone();
         let size = file.object_meta.size;
-        let encrypted = self.files.keys.clone().map(|keys| EncryptedMetadata {
-            keys,
+        let metadata = MetadataReader {
+            keys: self.files.keys.clone(),
             file: file.object_meta.clone(),
             store: self.store.clone(),
             cache: self.cache.clone(),
-        });
+            size_hint: metadata_size_hint,
+        };
         let inner = self.inner.create_reader(partition_index, file, metadata_size_hint, metrics)?;
         self.files.files.lock().entry(path.clone()).or_insert_with(|| (self.store.clone(), size));
-        Ok(Box::new(NamedReader { inner, path, encrypted }))
+        Ok(Box::new(NamedReader { inner, path, metadata }))
     }
 }
 
 struct NamedReader {
     inner: Box<dyn AsyncFileReader + Send>,
     path: Path,
-    encrypted: Option<EncryptedMetadata>,
+    metadata: MetadataReader,
 }
 
 /// Adds the path to an error. Errors of the object store already name the file.
@@ -165,12 +164,9 @@ impl AsyncFileReader for NamedReader {
 
     fn get_metadata<'a>(
         &'a mut self,
-        options: Option<&'a ArrowReaderOptions>,
+        _: Option<&'a ArrowReaderOptions>,
     ) -> BoxFuture<'a, parquet::errors::Result<Arc<ParquetMetaData>>> {
         let path = &self.path;
-        if let Some(metadata) = &self.encrypted {
-            return metadata.fetch().map(move |r| r.map_err(|e| named(path, e))).boxed();
-        }
-        self.inner.get_metadata(options).map(move |r| r.map_err(|e| named(path, e))).boxed()
+        self.metadata.fetch().map(move |r| r.map_err(|e| named(path, e))).boxed()
     }
 }

@@ -13,6 +13,7 @@ use parking_lot::{Mutex, RwLock};
 use tidemill_sql::{Moment, Sql, SqlOptions, SystemTable, Tables};
 use tidemill_types::decode::BatchBuilder;
 use tidemill_types::{Field, FieldType, Offset, PartitionId, StreamSchema, Timestamp};
+use tidemill_zones::sim_store::FaultyStore;
 use tidemill_zones::{Rewritten, RowRewriter, Table, TableSnapshot, Zones, ZonesOptions};
 use url::Url;
 
@@ -32,6 +33,8 @@ pub struct Fixture {
     pub zones: Zones,
     pub streams: RwLock<BTreeMap<String, Arc<Table>>>,
     pub collections: RwLock<BTreeMap<String, Vec<Bytes>>>,
+    /// Store that queries read from.
+    pub store: Arc<FaultyStore>,
     rejected: Arc<Table>,
     /// Number of calls of `collections`.
     pub listings: AtomicUsize,
@@ -94,7 +97,7 @@ impl Tables for Fixture {
     }
 
     fn object_store(&self) -> (Url, Arc<dyn ObjectStore>) {
-        (self.zones.root_url().clone(), self.zones.object_store())
+        (self.zones.root_url().clone(), self.store.clone())
     }
 }
 
@@ -147,6 +150,7 @@ impl Fixture {
             [("stream", FieldType::String), ("reason", FieldType::String), ("raw", FieldType::String)];
         let rejected = zones.table(&stream("rejected", &texts, None), 1).await.unwrap();
         Self {
+            store: FaultyStore::over(zones.object_store()),
             zones,
             streams: RwLock::default(),
             collections: RwLock::default(),

@@ -180,6 +180,17 @@ async fn closing_the_session_ends_running_results_with_an_error() {
 }
 
 #[tokio::test]
+async fn a_store_that_cannot_be_reached_is_not_a_damaged_file() {
+    let (fixture, sql) = fixture::sql(State::Tablets, options()).await;
+    let query = "select max(gate), max(distance) from events.TakeOffEvent";
+    fixture.store.down.store(true, Ordering::Relaxed);
+    let error = fails(&sql, query).await;
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    fixture.store.down.store(false, Ordering::Relaxed);
+    assert_eq!(sql.query(query).await.unwrap().collect().await.unwrap().num_rows(), 1);
+}
+
+#[tokio::test]
 async fn damaged_and_missing_files_are_named() {
     let fixture = Arc::new(Fixture::open(State::Tablets).await);
     let sql = Sql::new(fixture.clone(), options()).unwrap();

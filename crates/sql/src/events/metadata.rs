@@ -1,4 +1,4 @@
-//! Metadata of Parquet files that may be encrypted.
+//! Metadata of the files of tables.
 
 use std::sync::Arc;
 
@@ -12,16 +12,20 @@ use tidemill_zones::TabletKeys;
 
 /// Reads the metadata of one file, decrypted, through the cache of metadata.
 ///
-/// DataFusion does not cache metadata that it decrypts, and then reads the footer and the key of each file in each query.
+/// DataFusion could read it as well. But it does not cache metadata that it decrypts, and then reads the footer and the key of
+/// each file in each query; and it makes text of the error of a store that cannot be reached, so that the file seems to be damaged.
 /// Metadata has what decrypts the pages of its file.
-pub(super) struct EncryptedMetadata {
-    pub keys: TabletKeys,
+pub(super) struct MetadataReader {
+    /// Keys of tablets, if they may be encrypted.
+    pub keys: Option<TabletKeys>,
     pub file: ObjectMeta,
     pub store: Arc<dyn ObjectStore>,
     pub cache: Arc<FileMetadataCache>,
+    /// Number of bytes at the end of the file that probably hold the metadata.
+    pub size_hint: Option<usize>,
 }
 
-impl EncryptedMetadata {
+impl MetadataReader {
     /// Returns the metadata with the page index.
     pub async fn fetch(&self) -> Result<Arc<ParquetMetaData>> {
         let path = &self.file.location;
@@ -31,10 +35,12 @@ impl EncryptedMetadata {
         {
             return Ok(cached.parquet_metadata().clone());
         }
-        let keys = self.keys.for_reading().map_err(|e| ParquetError::External(Box::new(e)))?;
+        let keys = self.keys.as_ref().map(TabletKeys::for_reading).transpose();
+        let keys = keys.map_err(|e| ParquetError::External(Box::new(e)))?;
         let bytes = ObjectStoreFetch::new(&*self.store, &self.file);
         let metadata = ParquetMetaDataReader::new()
-            .with_decryption_properties(Some(keys))
+            .with_decryption_properties(keys)
+            .with_prefetch_hint(self.size_hint)
             .with_page_index_policy(PageIndexPolicy::Optional)
             .load_and_finish(bytes, self.file.size)
             .await?;
