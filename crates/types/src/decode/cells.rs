@@ -4,7 +4,7 @@ use serde_json::Value as Json;
 
 use super::scalars::mismatch;
 use super::{BatchBuilder, PendingValue, repeated_field};
-use crate::{Error, FieldType, Result, Timestamp};
+use crate::{Error, FieldType, Result, Timestamp, repeated_key};
 
 /// Largest magnitude up to which every whole number is a `double`.
 const EXACT_MAX: f64 = 9_007_199_254_740_992.0;
@@ -24,13 +24,15 @@ pub enum CellValue<'v> {
     Text(&'v str),
     /// A text in a format that has no other values for it: it is parsed by the type of its field.
     Untyped(&'v str),
+    /// The text of a JSON value, which fits fields of objects.
+    Json(&'v str),
     /// An instant.
     Time(Timestamp),
 }
 
 impl CellValue<'_> {
     /// Returns the value as JSON: times as RFC 3339, numbers that JSON does not have as texts.
-    fn to_json(self) -> Json {
+    pub fn to_json(self) -> Json {
         match self {
             Self::Bool(b) => b.into(),
             Self::Int(n) => n.into(),
@@ -39,6 +41,7 @@ impl CellValue<'_> {
                 serde_json::Number::from_f64(x).map_or_else(|| x.to_string().into(), Json::Number)
             }
             Self::Text(text) | Self::Untyped(text) => text.into(),
+            Self::Json(text) => serde_json::from_str(text).unwrap_or_else(|_| text.into()),
             Self::Time(time) => time.to_string().into(),
         }
     }
@@ -86,8 +89,21 @@ impl BatchBuilder {
     fn fit_cell(&mut self, index: usize, cell: CellValue<'_>) -> Result<PendingValue> {
         let field = &self.schema.fields[index];
         let (ty, unit) = (field.ty, field.unit.unwrap_or_default());
+        if let (FieldType::Object, CellValue::Json(text)) = (ty, cell)
+            && let Some(path) = repeated_key(text)
+        {
+            let dot = if path.starts_with('[') { "" } else { "." };
+            return Err(Error::invalid(repeated_field(&format!("{}{dot}{path}", field.name))));
+        }
         let fit = match (ty, cell) {
             (_, CellValue::Untyped(text)) => self.parse_text(index, text),
+            (FieldType::Object, CellValue::Json(text)) => match text.trim() {
+                "null" => Some(PendingValue::Null),
+                text if serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok() => {
+                    Some(self.store_string(text))
+                }
+                _ => None,
+            },
             (FieldType::Object, cell) => Some(self.store_string(&cell.to_json().to_string())),
             (FieldType::Bool, CellValue::Bool(b)) => Some(PendingValue::Bool(b)),
             (FieldType::Int, cell) => {
