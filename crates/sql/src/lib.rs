@@ -28,6 +28,7 @@ mod functions;
 mod gap_fill;
 mod global_aggregates;
 mod hot;
+mod insert;
 mod interrupt;
 mod logical_query;
 mod memory;
@@ -64,6 +65,7 @@ mod unique_names;
 mod visible_tables;
 mod width;
 mod work;
+mod writing;
 
 pub use arrow::datatypes::SchemaRef;
 pub use options::SqlOptions;
