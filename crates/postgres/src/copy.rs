@@ -3,7 +3,7 @@
 use bytes::{BufMut, BytesMut};
 
 use crate::command::{CopyFormat, CopyOptions};
-use crate::error::{PgError, Result, code};
+use crate::error::{PgError, Result};
 use crate::input::Format;
 use crate::output;
 use crate::portal::OpenRows;
@@ -163,9 +163,4 @@ impl CopyOptions {
             CopyFormat::Text | CopyFormat::Csv => Format::Text,
         }
     }
-}
-
-/// Returns the error for a message of a copy to the server.
-pub(crate) fn no_input() -> PgError {
-    PgError::fatal(code::PROTOCOL_VIOLATION, "data of a COPY that was not begun")
 }

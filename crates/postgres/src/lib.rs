@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! SELECT …        front end ── text, values of $1, $2, … ──▶ Database ── Arrow batches ──▶ encode ──▶ DataRow
-//! SET, SHOW, BEGIN, PREPARE, DECLARE, FETCH, COPY … TO STDOUT: the front end itself
+//! INSERT …        front end ── text, values ──▶ Database: rows that are checked ──▶ until the transaction ends ──▶ Database
+//! SET, SHOW, BEGIN, PREPARE, DECLARE, FETCH, COPY: the front end itself
 //! ```
 //!
 //! A connection is a task that reads one message after the other. [`mod@self`]'s `input` decodes them and `output` encodes the replies,
@@ -15,6 +16,7 @@ mod cancel;
 mod command;
 mod connection;
 mod copy;
+mod copy_in;
 mod error;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
@@ -25,6 +27,7 @@ mod lexer;
 mod login;
 mod options;
 mod output;
+mod pending;
 mod portal;
 mod server;
 mod session;
