@@ -28,6 +28,7 @@ mod set_aside;
 mod statements;
 mod tutorial;
 mod why_again;
+mod writes;
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
