@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Checks that unmodified clients work with the routes of line protocol and of columns: influxdb-client, the client of
-# InfluxDB 1, influxdb3-python, and pyarrow; that clients of PostgreSQL read the catalogs: psql, SQLAlchemy, asyncpg, pgjdbc; and that
+# InfluxDB 1, influxdb3-python, and pyarrow; that clients of PostgreSQL read the catalogs and write events: psql, psycopg, SQLAlchemy, asyncpg, pgjdbc; and that
 # clients of Flight SQL work: pyarrow, ADBC for Python, and the JDBC driver.
 #
 #   scripts/clients.sh PROGRAM        such as target/release/tidemill
