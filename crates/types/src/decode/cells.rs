@@ -26,12 +26,14 @@ pub enum CellValue<'v> {
     Untyped(&'v str),
     /// An instant.
     Time(Timestamp),
+    /// The text of a JSON array or object without a key that occurs twice, which fits fields of objects, and those of strings as this text.
+    Json(&'v str),
 }
 
 impl CellValue<'_> {
-    /// Returns the value as JSON: times as RFC 3339, numbers that JSON does not have as texts.
-    fn to_json(self) -> Json {
-        match self {
+    /// Returns the value as the text of JSON: times as RFC 3339, numbers that JSON does not have as texts.
+    fn to_json(self) -> String {
+        let json: Json = match self {
             Self::Bool(b) => b.into(),
             Self::Int(n) => n.into(),
             Self::Unsigned(n) => n.into(),
@@ -40,7 +42,9 @@ impl CellValue<'_> {
             }
             Self::Text(text) | Self::Untyped(text) => text.into(),
             Self::Time(time) => time.to_string().into(),
-        }
+            Self::Json(text) => return text.to_owned(),
+        };
+        json.to_string()
     }
 }
 
@@ -76,7 +80,7 @@ impl BatchBuilder {
                 None if !self.undeclared.insert(name.to_owned()) => {
                     return Err(Error::invalid(repeated_field(name)));
                 }
-                None => self.push_extra(name, &cell.to_json().to_string()),
+                None => self.push_extra(name, &cell.to_json()),
             }
         }
         self.commit(time);
@@ -88,7 +92,8 @@ impl BatchBuilder {
         let (ty, unit) = (field.ty, field.unit.unwrap_or_default());
         let fit = match (ty, cell) {
             (_, CellValue::Untyped(text)) => self.parse_text(index, text),
-            (FieldType::Object, cell) => Some(self.store_string(&cell.to_json().to_string())),
+            (FieldType::Object | FieldType::String, CellValue::Json(text)) => Some(self.store_string(text)),
+            (FieldType::Object, cell) => Some(self.store_string(&cell.to_json())),
             (FieldType::Bool, CellValue::Bool(b)) => Some(PendingValue::Bool(b)),
             (FieldType::Int, cell) => {
                 whole(cell).filter(|n| i32::try_from(*n).is_ok()).map(PendingValue::Int)
@@ -113,9 +118,9 @@ impl BatchBuilder {
         };
         match fit {
             Some(value) => Ok(value),
-            None if self.keeps_mismatch(index) => Ok(self.push_mismatch(index, &cell.to_json().to_string())),
+            None if self.keeps_mismatch(index) => Ok(self.push_mismatch(index, &cell.to_json())),
             None => {
-                let json = cell.to_json().to_string();
+                let json = cell.to_json();
                 let reason =
                     mismatch(&self.schema.fields[index], json.trim_matches('"'), &super::shorten(&json));
                 Err(Error::invalid(reason))
