@@ -73,6 +73,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "files",
             "connect",
             "connectors",
+            "mappers",
             "rules",
             "script",
             "flow",

@@ -28,6 +28,7 @@ mod routes;
 mod serve;
 mod shared_errors;
 mod stored_event;
+mod telemetry_path;
 
 pub use grpc::GrpcService;
 pub use options::{ServerOptions, Token};

@@ -23,8 +23,8 @@ use crate::error::ApiError;
 use crate::grpc::GrpcService;
 use crate::guard::{auth, concurrency, host, observe, permissions};
 use crate::routes::{
-    backup, cluster, documents, events, find, line_protocol, rules, set_aside, siddhi, sinks, sql,
-    statements, system, tail,
+    backup, cluster, documents, events, find, line_protocol, otlp, remote_write, rules, set_aside, siddhi,
+    sinks, sql, statements, system, tail,
 };
 use crate::shared_errors;
 
@@ -41,6 +41,7 @@ use crate::shared_errors;
         (name = "events", description = "Streams and the events sent to them"),
         (name = "sinks", description = "Events on their way to other systems, and those that were refused there"),
         (name = "line protocol", description = "InfluxDB's routes for writing: each line is an event of the stream that its measurement names"),
+        (name = "telemetry", description = "OpenTelemetry's logs, metrics and spans, and Prometheus' samples: each record is an event of the stream of its kind"),
         (name = "documents", description = "Collections of JSON documents, in MongoDB's relaxed Extended JSON"),
         (name = "sql", description = "Queries over everything"),
         (name = "queries", description = "SiddhiQL: what queries hold"),
@@ -88,6 +89,13 @@ fn documented_routes() -> OpenApiRouter<Arc<AppState>> {
         .routes(routes!(line_protocol::query::create_database))
         .routes(routes!(line_protocol::health::ping))
         .routes(routes!(line_protocol::health::health))
+        .routes(routes!(otlp::logs))
+        .routes(routes!(otlp::metrics))
+        .routes(routes!(otlp::traces))
+        .routes(routes!(otlp::grpc::logs))
+        .routes(routes!(otlp::grpc::metrics))
+        .routes(routes!(otlp::grpc::traces))
+        .routes(routes!(remote_write::write))
         .routes(routes!(sinks::list))
         .routes(routes!(sinks::undelivered))
         .routes(routes!(sinks::retry))
@@ -141,6 +149,7 @@ pub(crate) fn router(app: Arc<AppState>) -> Router {
             panicking.panicked(&*payload).into_response()
         }))
         .layer(from_fn(line_protocol::errors::own_form))
+        .layer(from_fn(otlp::errors::own_form))
         .layer(from_fn_with_state(app.clone(), observe::observe))
         .with_state(app)
 }

@@ -6,7 +6,7 @@
 //! omitted. `\xHH` represents a byte. Values that differ between runs are replaced by `<oid>` and `<port>`.
 //! The cases of a file run in order on one server.
 //!
-//! Lines `user NAME: GRANT, …` in front of the first case add a user with a token, and `limited NAME of USER: GRANT, …` adds a
+//! A line `streams: NAME, …` in front of the first case declares streams of telemetry. Lines `user NAME: GRANT, …` in front of the first case add a user with a token, and `limited NAME of USER: GRANT, …` adds a
 //! token of that user with these limits. A request with the header `As: NAME` has that token.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,10 +15,11 @@ use std::path::{Path, PathBuf};
 
 use tidemill_access::Grant;
 
-use crate::harness::{Mill, Reply, TOKEN};
+use crate::harness::{Mill, Reply, TOKEN, options};
+use crate::telemetry::declaration;
 
 /// Reply headers that are part of a case.
-const HEADERS: [&str; 7] = [
+const HEADERS: [&str; 10] = [
     "content-type",
     "allow",
     "www-authenticate",
@@ -26,6 +27,9 @@ const HEADERS: [&str; 7] = [
     "accept-encoding",
     "connection",
     "x-influxdb-version",
+    "x-prometheus-remote-write-samples-written",
+    "x-prometheus-remote-write-histograms-written",
+    "x-prometheus-remote-write-exemplars-written",
 ];
 
 struct Case {
@@ -43,7 +47,7 @@ fn replies_are_as_in_the_case_files() {
     for file in files {
         let text = std::fs::read_to_string(&file).unwrap();
         let (intro, cases) = parse(&text);
-        let mill = Mill::start();
+        let mill = Mill::with_rules(options(), &streams(&intro));
         let tokens = tokens(&mill, &intro);
         let mut filled = intro;
         for case in cases {
@@ -92,6 +96,12 @@ fn parse(text: &str) -> (String, Vec<Case>) {
         Case { name: name.to_owned(), request: request.to_owned(), reply: reply.to_owned() }
     });
     (intro, cases.collect())
+}
+
+/// Returns the declarations of the streams that the text in front of the cases names.
+fn streams(intro: &str) -> String {
+    let names = intro.lines().find_map(|line| line.strip_prefix("streams: ")).unwrap_or_default();
+    names.split(", ").filter(|name| !name.is_empty()).map(declaration).collect()
 }
 
 /// Adds the users and tokens of the text in front of the cases. Returns the tokens by their names.
