@@ -24,6 +24,7 @@ mod cluster;
 mod columns;
 mod completions;
 mod connectors;
+mod declare;
 mod errors;
 mod explain;
 mod fmt;
@@ -124,6 +125,7 @@ enum Command {
     Tokens(tokens::TokensArgs),
     Cluster(cluster::ClusterCommandArgs),
     Connectors(connectors::ConnectorsArgs),
+    Declare(declare::DeclareArgs),
     Completions(completions::CompletionsArgs),
 }
 
@@ -235,6 +237,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         Command::Check(args) => check::check(args),
         Command::Cluster(args) => cluster::cluster(args),
         Command::Connectors(args) => connectors::connectors(args),
+        Command::Declare(args) => declare::declare(&args),
         Command::Tap(args) => tap::tap(args),
         Command::Errors(args) => errors::errors(args),
         Command::Explain(args) => explain::explain(args),
