@@ -149,8 +149,9 @@ pub(crate) fn router(app: Arc<AppState>) -> Router {
             panicking.panicked(&*payload).into_response()
         }))
         .layer(from_fn(line_protocol::errors::own_form))
-        .layer(from_fn(otlp::errors::own_form))
         .layer(from_fn_with_state(app.clone(), observe::observe))
+        // outside of the metrics: an error of gRPC has the status 200
+        .layer(from_fn(otlp::errors::own_form))
         .with_state(app)
 }
 

@@ -70,21 +70,33 @@ fn replies_are_as_in_the_case_files() {
     }
 }
 
-/// The page of line protocol says what works by naming cases: each case, and no other.
+/// Pages of protocols say what works by naming cases: each case, and no other.
 #[test]
-fn the_page_of_line_protocol_names_its_cases() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let text = std::fs::read_to_string(root.join("tests/cases/line_protocol.http")).unwrap();
-    let page = std::fs::read_to_string(root.join("../../docs/line-protocol.md")).unwrap();
-    let cases: BTreeSet<String> = parse(&text).1.into_iter().map(|case| case.name).collect();
+fn pages_of_protocols_name_their_cases() {
+    for (file, pages) in [
+        ("line_protocol.http", &["line-protocol.md"][..]),
+        ("telemetry.http", &["opentelemetry.md", "remote-write.md"]),
+    ] {
+        let text = std::fs::read_to_string(root().join("tests/cases").join(file)).unwrap();
+        let cases: BTreeSet<String> = parse(&text).1.into_iter().map(|case| case.name).collect();
+        let named: BTreeSet<String> = pages.iter().flat_map(|page| cases_of_page(page)).collect();
+        assert_eq!(named, cases);
+    }
+}
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Returns the cases that the table of a page names.
+fn cases_of_page(page: &str) -> Vec<String> {
+    let page = std::fs::read_to_string(root().join("../../docs").join(page)).unwrap();
     let table = page.split("## What works").nth(1).unwrap().split("\n## ").next().unwrap();
     // behind the head of the table
     let rows = table.lines().filter(|line| line.starts_with('|')).skip(2);
-    let named: BTreeSet<String> = rows
-        .filter_map(|line| line.trim_end_matches('|').rsplit('|').next())
+    rows.filter_map(|line| line.trim_end_matches('|').rsplit('|').next())
         .flat_map(|cell| cell.split(';').map(|name| name.trim().to_owned()))
-        .collect();
-    assert_eq!(named, cases);
+        .collect()
 }
 
 fn parse(text: &str) -> (String, Vec<Case>) {

@@ -232,6 +232,12 @@ fn calls_of_grpc_are_answered_on_the_same_port() {
         }
     });
     assert_eq!(ledger(&mill, "otel_logs"), (json!(200), json!(201)));
+    let text = mill.get("/metrics").text();
+    for (status, count) in [(200, 3), (401, 1), (403, 1), (400, 5), (413, 2)] {
+        let line =
+            format!(r#"http_requests_total{{method="POST",route="{LOGS}",status="{status}"}} {count}"#);
+        assert!(text.contains(&line), "{line}: {text}");
+    }
 }
 
 #[test]
