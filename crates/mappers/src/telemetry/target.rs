@@ -78,8 +78,8 @@ pub struct StreamRows<'l> {
 }
 
 impl<'l> StreamRows<'l> {
-    /// Creates a destination. `lookup` finds a stream, or says why its rows are refused; `now` is the time of rows without one. `bytes` is
-    /// the memory that is in use already, to which rows are added.
+    /// Creates a destination. `lookup` finds a stream, or says why its rows are refused; `now` is the time of rows without
+    /// one. `reserve` gets the bytes that the decoded message and its rows take so far.
     pub fn new(
         lookup: impl FnMut(&'static DeclaredStream) -> Result<Arc<StreamSchema>, String> + 'l,
         reserve: impl FnMut(usize) -> Result<()> + 'l,
