@@ -581,7 +581,9 @@ fn memory_is_asked_for_before_it_is_used() {
     // two bytes each
     let bomb = logs((0..20_000).map(|_| empty()).collect()).encode_to_vec();
     assert!(bomb.len() < 50_000);
-    assert!(!decode_within(Encoding::Protobuf, &bomb).0);
+    let (is_ok, largest) = decode_within(Encoding::Protobuf, &bomb);
+    // at once: before any of it is decoded
+    assert!(!is_ok && largest > 3 * limit, "{largest}");
     let json =
         format!(r#"{{"resourceLogs":[{{"scopeLogs":[{{"logRecords":[{}{{}}]}}]}}]}}"#, "{},".repeat(20_000));
     assert!(!decode_within(Encoding::Json, json.as_bytes()).0);

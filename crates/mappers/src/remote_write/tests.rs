@@ -83,7 +83,7 @@ fn histogram() -> Histogram {
 fn samples_become_rows() {
     let body = v1(vec![up(vec![
         sample(1.5, AT),
-        sample(f64::from_bits(STALE_BITS), AT + 1),
+        sample(f64::from_bits(0x7ff0_0000_0000_0002), AT + 1),
         sample(f64::NAN, -1),
         sample(f64::INFINITY, 0),
     ])]);
