@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Checks that unmodified clients work with the routes of line protocol and of columns: influxdb-client, the client of
+# Checks that unmodified clients work with the routes of line protocol, of InfluxQL and of columns: influxdb-client, the client of
 # InfluxDB 1, influxdb3-python, and pyarrow; that clients of PostgreSQL read the catalogs: psql, SQLAlchemy, asyncpg, pgjdbc; and that
 # clients of Flight SQL work: pyarrow, ADBC for Python, and the JDBC driver.
 #

@@ -24,7 +24,7 @@ use crate::guard::{auth, concurrency, host, observe, permissions};
 use crate::openapi::description::{ApiDescription, SUGGEST_PATH_BYTES_MAX};
 use crate::openapi::shared_errors;
 use crate::routes::{
-    backup, cluster, documents, events, find, line_protocol, rules, set_aside, siddhi, sinks, sql,
+    backup, cluster, documents, events, find, influxql, line_protocol, rules, set_aside, siddhi, sinks, sql,
     statements, system, tail,
 };
 
@@ -41,6 +41,7 @@ use crate::routes::{
         (name = "events", description = "Streams and the events sent to them"),
         (name = "sinks", description = "Events on their way to other systems, and those that were refused there"),
         (name = "line protocol", description = "InfluxDB's routes for writing: each line is an event of the stream that its measurement names"),
+        (name = "influxql", description = "InfluxDB's route for queries: streams are measurements"),
         (name = "documents", description = "Collections of JSON documents, in MongoDB's relaxed Extended JSON"),
         (name = "sql", description = "Queries over everything"),
         (name = "queries", description = "SiddhiQL: what queries hold"),
@@ -85,7 +86,7 @@ fn documented_routes() -> OpenApiRouter<Arc<AppState>> {
         .routes(routes!(line_protocol::write_v1))
         .routes(routes!(line_protocol::write_v2))
         .routes(routes!(line_protocol::write_v3))
-        .routes(routes!(line_protocol::query::create_database))
+        .routes(routes!(influxql::get, influxql::post))
         .routes(routes!(line_protocol::health::ping))
         .routes(routes!(line_protocol::health::health))
         .routes(routes!(sinks::list))

@@ -41,7 +41,7 @@ use Need::{Nothing, Right, Token};
 use Object::{AllRules, Collection, Query, Rule, Server, Stream};
 
 /// Needs by route.
-pub(crate) const NEEDS: [(Method, &str, Need); 42] = [
+pub(crate) const NEEDS: [(Method, &str, Need); 43] = [
     (Method::GET, "/", Nothing),
     (Method::GET, "/livez", Nothing),
     (Method::GET, "/readyz", Nothing),
@@ -57,6 +57,8 @@ pub(crate) const NEEDS: [(Method, &str, Need); 42] = [
     (Method::POST, "/write", Token),
     (Method::POST, "/api/v2/write", Token),
     (Method::POST, "/api/v3/write_lp", Token),
+    // a stream that the caller may not read does not exist for its statements
+    (Method::GET, "/query", Token),
     (Method::POST, "/query", Token),
     (Method::GET, "/api/v1/sinks", Token),
     (Method::GET, "/api/v1/undelivered", Token),

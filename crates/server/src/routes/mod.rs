@@ -6,6 +6,7 @@ pub(crate) mod documents;
 pub(crate) mod events;
 pub(crate) mod find;
 pub(crate) mod id;
+pub(crate) mod influxql;
 pub(crate) mod line_protocol;
 pub(crate) mod rules;
 pub(crate) mod set_aside;
