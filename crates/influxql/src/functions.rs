@@ -30,6 +30,15 @@ impl Accepts {
             Self::NumbersAndBooleans => kind.is_number() || kind == Kind::Boolean,
         }
     }
+
+    /// Returns whether it takes a value. A column of a subquery may have values of several types.
+    pub fn value(self, value: &InfluxValue) -> bool {
+        match value {
+            InfluxValue::Float(_) | InfluxValue::Integer(_) => true,
+            InfluxValue::Boolean(_) => self != Self::Numbers,
+            InfluxValue::Text(_) => self == Self::Any,
+        }
+    }
 }
 
 /// Class of a function.
@@ -131,7 +140,7 @@ pub(crate) fn reduce(function: &str, argument: Argument, points: &[Point]) -> Ve
         "count distinct" => one(Some(InfluxValue::Integer(distinct(points).len() as i64))),
         "sum" => one(Some(sum(points))),
         "mean" => one(Some(InfluxValue::Float(total(points) / points.len() as f64))),
-        "median" => one(Some(median(points))),
+        "median" => one(median(points)),
         "mode" => one(mode(points)),
         "spread" => one(spread(points)),
         "stddev" => one(stddev(points)),
@@ -184,17 +193,18 @@ fn sum(points: &[Point]) -> InfluxValue {
     }
 }
 
-fn median(points: &[Point]) -> InfluxValue {
+fn median(points: &[Point]) -> Option<InfluxValue> {
     let mut sorted: Vec<f64> = numbers(points).collect();
     sorted.sort_by(f64::total_cmp);
     let middle = sorted.len() / 2;
-    InfluxValue::Float(match sorted.len() % 2 {
-        1 => sorted[middle],
+    let high = *sorted.get(middle)?;
+    Some(InfluxValue::Float(match sorted.len() % 2 {
+        1 => high,
         _ => {
-            let (low, high) = (sorted[middle - 1], sorted[middle]);
+            let low = sorted[middle - 1];
             low + (high - low) / 2.0
         }
-    })
+    }))
 }
 
 fn spread(points: &[Point]) -> Option<InfluxValue> {

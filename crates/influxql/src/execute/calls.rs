@@ -10,7 +10,7 @@ use super::names::NameList;
 use super::pushdown::BaseCall;
 use super::{Executor, Grouped};
 use crate::error::{Outcome, refuse};
-use crate::functions::{Class, Point, PointFunction, extremes, integral, reduce};
+use crate::functions::{Accepts, Class, Point, PointFunction, extremes, integral, reduce};
 use crate::plan::{PointCall, SelectFrame};
 use crate::rows::Row;
 use crate::series::SeriesRow;
@@ -190,9 +190,10 @@ impl CallGroup<'_> {
     /// Returns the points of a call in a range, in the order of the statement.
     fn points(&self, call: &PointCall, range: TimeBounds) -> Outcome<Vec<Point>> {
         match call {
-            PointCall::OfField { transformation, field, .. } => {
-                Ok(transform(self.with_unit(*transformation, true), &self.points_of_field(field, range)))
-            }
+            PointCall::OfField { transformation, name, field } => Ok(transform(
+                self.with_unit(*transformation, true),
+                &self.points_of_field(name, field, range),
+            )),
             PointCall::OfCall { transformation, inner } => {
                 let points = self.points(inner, inner_range(*transformation, range, self.frame))?;
                 Ok(transform(self.with_unit(*transformation, false), &points))
@@ -214,11 +215,13 @@ impl CallGroup<'_> {
         }
     }
 
-    fn points_of_field(&self, field: &Expr, range: TimeBounds) -> Vec<Point> {
+    fn points_of_field(&self, function: &str, field: &Expr, range: TimeBounds) -> Vec<Point> {
         let (Data::Rows { rows, names, is_result }, Expr::Name(name, cast)) = (&self.data, field) else {
             return vec![];
         };
         let Some(place) = names.place(name) else { return vec![] };
+        let function = function.split(' ').next().unwrap_or_default();
+        let accepts = PointFunction::of(function).map_or(Accepts::Any, |function| function.accepts);
         let mut points = Vec::new();
         let is_shown = |row: &Row| *is_result || range.contains(row.time);
         for (index, row) in rows.iter().enumerate().filter(|(_, row)| is_shown(row)) {
@@ -226,7 +229,7 @@ impl CallGroup<'_> {
                 (Some(value), Some(cast)) => value.clone().cast(*cast),
                 (value, _) => value.clone(),
             };
-            if value.is_some() {
+            if value.as_ref().is_some_and(|value| accepts.value(value)) {
                 points.push(Point { time: row.time, value, row: Some(index) });
             }
         }
@@ -250,7 +253,7 @@ impl CallGroup<'_> {
                 points
             }
             Data::Rows { .. } => {
-                let points = self.points_of_field(field, range);
+                let points = self.points_of_field(function, field, range);
                 if function == "integral" {
                     return Ok(self.integral(&points, *unit, range));
                 }

@@ -102,6 +102,20 @@ fn what_is_not_supported_is_refused_by_name() {
 }
 
 #[test]
+fn values_of_other_types_in_a_column_of_a_subquery_are_left_out() {
+    let session = session(&MemoryPool::new(64 << 20));
+    let both = "(SELECT note AS x FROM cpu WHERE host = 'b'), (SELECT busy AS x FROM cpu WHERE host = 'c')";
+    for (function, expected) in [("count", "8"), ("median", "6.5"), ("difference", "21")] {
+        let result = run(&session, &format!("SELECT {function}(x) FROM {both}"));
+        let value = result.series[0].rows[0].values[0].clone();
+        let shown = format!("{value:?}");
+        assert!(shown.contains(expected), "{function}: {shown}");
+    }
+    let texts = run(&session, "SELECT median(x) FROM (SELECT note AS x FROM cpu)").error.unwrap();
+    assert!(texts.contains("unsupported median of the string field x"), "{texts}");
+}
+
+#[test]
 fn samples_are_points_in_order() {
     let session = session(&MemoryPool::new(64 << 20));
     let result = run(&session, "SELECT sample(busy, 5), host FROM cpu");
