@@ -1,21 +1,26 @@
 #!/usr/bin/env bash
-# Checks that unmodified clients work with the routes of line protocol and of columns: influxdb-client, the client of
-# InfluxDB 1, influxdb3-python, and pyarrow; that clients of PostgreSQL read the catalogs: psql, SQLAlchemy, asyncpg, pgjdbc; and that
-# clients of Flight SQL work: pyarrow, ADBC for Python, and the JDBC driver.
+# Checks that unmodified clients work with the routes of line protocol, of InfluxQL and of columns: influxdb-client, the client of
+# InfluxDB 1, influxdb3-python, and pyarrow; that clients of PostgreSQL read the catalogs and write events: psql, psycopg, SQLAlchemy, asyncpg, pgjdbc; and that
+# clients of Flight SQL work: pyarrow, ADBC for Python, and the JDBC driver; that telemetry is stored: the SDK of OpenTelemetry for
+# Python over HTTP and gRPC, Prometheus by remote write 1.0, its client library for Go by 2.0.
 #
 #   scripts/clients.sh PROGRAM        such as target/release/tidemill
 #
 # Starts PROGRAM with an app of its own on a free port and in a directory that is deleted at the end. Prints one line per check, and
 # exits with 1 when one fails. A client that cannot be installed is skipped with a line that says so.
 #
-# Environment: CLIENTS_DIR (default ~/.cache/tidemill/clients), where the clients are installed once (450 MB).
-# Needs Python 3.9 or later with venv; psql, Java 11 or later and Maven, for those that need them.
+# Environment: CLIENTS_DIR (default ~/.cache/tidemill/clients), where the clients are installed once (600 MB).
+# Needs Python 3.9 or later with venv; psql, Java 11 or later and Maven, Debian or PROMETHEUS (the program of Prometheus), and Go, for
+# those that need them.
 set -euo pipefail
 
 declare -A PACKAGES=([influxdb-client]="influxdb-client==1.50.*" [influxdb]="influxdb==5.3.*"
   [influxdb3-python]="influxdb3-python==0.21.*" [pyarrow]="pyarrow==26.*"
   [sqlalchemy]="SQLAlchemy==2.0.* psycopg[binary]==3.3.*" [asyncpg]="asyncpg==0.31.*"
-  [adbc-driver-flightsql]="adbc-driver-flightsql==1.*")
+  [adbc-driver-flightsql]="adbc-driver-flightsql==1.*"
+  [opentelemetry]="opentelemetry-sdk==1.45.* opentelemetry-exporter-otlp-proto-http==1.45.* opentelemetry-exporter-otlp-proto-grpc==1.45.*")
+# the library of remote write has no versions
+REMOTE_WRITE=v0.0.0-20261019101427-217707f26b14
 PGJDBC=42.7.8
 JDBC=flight-sql-jdbc-driver-18.3.0.jar
 export CLIENTS_DIR=${CLIENTS_DIR:-$HOME/.cache/tidemill/clients}
@@ -24,15 +29,15 @@ CHECKS=$CRATES/server/tests/clients
 POSTGRES_CHECKS=$CRATES/postgres/tests/clients
 FLIGHT_CHECKS=$CRATES/flight/tests/clients
 
-[ $# = 1 ] || { sed -n '2,14s/^# \{0,1\}//p' "$0"; exit 2; }
+[ $# = 1 ] || { sed -n '2,16s/^# \{0,1\}//p' "$0"; exit 2; }
 PROGRAM=$(realpath "$1")
 command -v python3 >/dev/null || { echo "skipped: no python3: no client is checked"; exit 0; }
 mkdir -p "$CLIENTS_DIR"
 
 # Two runs do not install at the same time.
 if command -v flock >/dev/null; then exec 9>"$CLIENTS_DIR/lock"; flock 9; fi
-clients=() postgres_clients=()
-for client in influxdb-client influxdb influxdb3-python pyarrow sqlalchemy asyncpg adbc-driver-flightsql; do
+clients=() postgres_clients=() telemetry_clients=()
+for client in influxdb-client influxdb influxdb3-python pyarrow sqlalchemy asyncpg adbc-driver-flightsql opentelemetry; do
   mark=$CLIENTS_DIR/$client.installed
   if [ "$(cat "$mark" 2>/dev/null)" != "${PACKAGES[$client]}" ]; then
     [ -x "$CLIENTS_DIR/venv/bin/pip" ] || python3 -m venv "$CLIENTS_DIR/venv" >&2 || true
@@ -44,6 +49,7 @@ for client in influxdb-client influxdb influxdb3-python pyarrow sqlalchemy async
   fi
   case $client in
     sqlalchemy | asyncpg) postgres_clients+=("$client");;
+    opentelemetry) telemetry_clients+=("$client");;
     *) clients+=("$client");;
   esac
 done
@@ -61,8 +67,23 @@ if [ ! -f "$CLIENTS_DIR/$JDBC" ] && command -v mvn >/dev/null; then
   mvn --quiet --batch-mode org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy \
     -Dartifact=org.apache.arrow:flight-sql-jdbc-driver:18.3.0 -DoutputDirectory="$CLIENTS_DIR" >&2 || true
 fi
+export PROMETHEUS=${PROMETHEUS:-$(command -v prometheus || echo "$CLIENTS_DIR/prometheus/usr/bin/prometheus")}
+if [ ! -x "$PROMETHEUS" ] && command -v apt-get >/dev/null; then
+  # the package is unpacked, not installed: it would start a service
+  rm -rf "$CLIENTS_DIR/prometheus" && mkdir -p "$CLIENTS_DIR/prometheus/package"
+  (cd "$CLIENTS_DIR/prometheus/package" && apt-get download prometheus && dpkg-deb -x prometheus_*.deb ..) >&2 || true
+fi
+if [ -x "$PROMETHEUS" ]; then telemetry_clients+=(prometheus); else echo "skipped: prometheus cannot be installed"; fi
+PATH=$PATH:/usr/local/go/bin
+remote_write=$CLIENTS_DIR/remote-write
+if command -v go >/dev/null && ! cmp -s "$CHECKS/remote_write/main.go" "$remote_write/main.go"; then
+  rm -rf "$remote_write" && mkdir "$remote_write" && cp "$CHECKS/remote_write/main.go" "$remote_write/"
+  (cd "$remote_write" && go mod init remote-write && go get "github.com/prometheus/client_golang/exp@$REMOTE_WRITE" \
+    && go mod tidy && go build -o remote-write .) >&2 || rm -rf "$remote_write"
+fi
+[ -x "$remote_write/remote-write" ] || echo "skipped: client_golang cannot be installed"
 exec 9>&-
-[ $((${#clients[@]} + ${#postgres_clients[@]})) -gt 0 ] || exit 0
+[ $((${#clients[@]} + ${#postgres_clients[@]} + ${#telemetry_clients[@]})) -gt 0 ] || exit 0
 
 work=$(mktemp -d)
 server=
@@ -70,6 +91,8 @@ trap '[ -z "$server" ] || { kill "$server"; wait "$server" || true; }; rm -rf "$
 mkdir "$work/app"
 cp "$CHECKS/streams.rules" "$work/app/"
 cp "$POSTGRES_CHECKS/streams.rules" "$work/app/catalogs.rules"
+"$PROGRAM" declare opentelemetry > "$work/app/opentelemetry.rules"
+"$PROGRAM" declare remote-write > "$work/app/remote-write.rules"
 TIDEMILL_MONGO=off "$PROGRAM" run "$work/app" --data "$work/data" --listen 127.0.0.1:0 --postgres 127.0.0.1:0 \
   > "$work/log" 2>&1 &
 server=$!
@@ -91,6 +114,8 @@ done
 python=$CLIENTS_DIR/venv/bin/python
 "$python" "$CHECKS/check.py" "$url" "$token" "${clients[@]}" || status=1
 "$python" "$FLIGHT_CHECKS/check.py" "$url" "$token" "${clients[@]}" || status=1
+[ ${#telemetry_clients[@]} = 0 ] || "$python" "$CHECKS/telemetry.py" "$url" "$token" "${telemetry_clients[@]}" || status=1
+[ ! -x "$remote_write/remote-write" ] || "$remote_write/remote-write" "$url" "$token" || status=1
 "$python" "$POSTGRES_CHECKS/check.py" "$postgres" "$token" "$CLIENTS_DIR" "${postgres_clients[@]}" || status=1
 if [ -f "$CLIENTS_DIR/$JDBC" ] && command -v java >/dev/null; then
   java --add-opens=java.base/java.nio=ALL-UNNAMED -cp "$CLIENTS_DIR/$JDBC" "$FLIGHT_CHECKS/JdbcCheck.java" \

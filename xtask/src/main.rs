@@ -55,10 +55,17 @@ const LAYERS: &[(&str, &[&str])] = &[
             "files",
         ],
     ),
-    ("server", &["types", "access", "gateway", "mappers", "files", "docs", "rules", "engine", "database"]),
+    (
+        "server",
+        &[
+            "types", "access", "gateway", "mappers", "files", "docs", "rules", "engine", "database",
+            "influxql",
+        ],
+    ),
     ("mongo", &["types", "access", "gateway", "log", "script", "docs", "engine"]),
     ("postgres", &["types", "access", "gateway", "database"]),
     ("flight", &["types", "access", "gateway", "database"]),
+    ("influxql", &["types", "access", "database"]),
     (
         "tidemill",
         &[
@@ -73,6 +80,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "files",
             "connect",
             "connectors",
+            "mappers",
             "rules",
             "script",
             "flow",
@@ -109,6 +117,7 @@ const LIGHT: &[&str] = &[
     "flow",
     "postgres",
     "flight",
+    "influxql",
 ];
 const HEAVY: &[&str] = &["datafusion", "deltalake-core", "parquet", "axum"];
 

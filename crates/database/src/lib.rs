@@ -10,8 +10,12 @@
 //! The crate knows neither the language nor its implementation, so front ends build without them.
 
 mod client_session;
+mod columns;
+mod events;
 mod format;
+mod insert;
 mod statement;
+mod verb;
 
 use std::sync::Arc;
 
@@ -21,11 +25,15 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use tidemill_access::Principal;
-use tidemill_types::{Result, Value};
+use tidemill_types::{Error, Result, Value};
 
 pub use client_session::{ClientSession, SessionSetting};
+pub use columns::target_fields;
+pub use events::{AppendReceipt, AppendRequest, BadRows, CheckedEvents, OpenStream};
 pub use format::Format;
+pub use insert::{InsertOutcome, Returning, StagedInsert};
 pub use statement::{StatementInfo, StatementPhase};
+pub use verb::{first_word, is_insert};
 
 /// Key in the metadata of a column: name of its type in PostgreSQL, where Arrow's type does not tell it, such as `name`, `oid` and
 /// `int2vector`. Columns of PostgreSQL's catalogs have it.
@@ -46,6 +54,8 @@ pub struct QueryRequest {
     pub missing: MissingFields,
     /// State of the client's session, for statements that ask for it; `None` where there is no session.
     pub session: Option<Arc<ClientSession>>,
+    /// Treatment of rows of an `INSERT` that do not fit.
+    pub bad_rows: BadRows,
 }
 
 impl QueryRequest {
@@ -58,6 +68,7 @@ impl QueryRequest {
             principal,
             missing: MissingFields::Refused,
             session: None,
+            bad_rows: BadRows::Refuse,
         }
     }
 
@@ -69,6 +80,11 @@ impl QueryRequest {
     /// Returns the request with the state of the client's session.
     pub fn with_session(self, session: Option<Arc<ClientSession>>) -> Self {
         Self { session, ..self }
+    }
+
+    /// Returns the request with another treatment of rows that do not fit.
+    pub fn with_bad_rows(self, bad_rows: BadRows) -> Self {
+        Self { bad_rows, ..self }
     }
 
     /// Returns the request with another treatment of what does not exist.
@@ -179,6 +195,38 @@ pub trait Database: Send + Sync + 'static {
     /// are not such a stream, and for columns that do not fit; `LimitReached` and `Unavailable` when the events are not accepted now.
     fn send(&self, request: SendRequest) -> BoxFuture<'static, Result<SendReceipt>>;
 
+    /// Checks the rows of an `INSERT` without sending them: those that fit are events of its stream. By default there are no streams.
+    ///
+    /// Errors: those in its text; `Invalid` with the place and the reason for a row that does not fit, unless bad rows are kept.
+    fn stage(&self, request: QueryRequest) -> BoxFuture<'static, Result<StagedInsert>> {
+        let _ = request;
+        Box::pin(async { Err(takes_no_events()) })
+    }
+
+    /// Returns the stream that a statement names, whose schema may be missing, for a caller who may write it. By default there is none.
+    ///
+    /// Errors: `NotFound` for a stream that the caller may neither read nor write; `Forbidden` without the right to write it; `Invalid` for
+    /// a table that is not a stream.
+    fn open_stream(
+        &self,
+        schema: Option<&str>,
+        name: &str,
+        principal: &Principal,
+    ) -> BoxFuture<'static, Result<OpenStream>> {
+        let _ = (schema, name, principal);
+        Box::pin(async { Err(takes_no_events()) })
+    }
+
+    /// Appends events, and returns when they are as durable as the engine's setting says. Dropping the future does not stop it.
+    ///
+    /// Events of one partition, up to 16,384, are one record of the log: all of them are stored, or none.
+    /// Errors: `Forbidden` for a caller who may not write one of the streams; `Conflict` for a stream whose fields have changed;
+    /// `LimitReached` and `Unavailable` when the events are not accepted now. The message says so if some may be stored.
+    fn append(&self, request: AppendRequest) -> BoxFuture<'static, Result<AppendReceipt>> {
+        let _ = request;
+        Box::pin(async { Err(takes_no_events()) })
+    }
+
     /// Returns the statements that run and the last that have ended, by number: an administrator sees those of all callers,
     /// others their own. Does not wait.
     fn statements(&self, principal: &Principal) -> Vec<StatementInfo>;
@@ -188,4 +236,8 @@ pub trait Database: Send + Sync + 'static {
     ///
     /// Errors: `NotFound` if no statement with this number runs that the caller sees.
     fn cancel(&self, id: u64, principal: &Principal, by: &str) -> Result<()>;
+}
+
+fn takes_no_events() -> Error {
+    Error::invalid("INSERT and COPY are not supported: there are no streams here")
 }

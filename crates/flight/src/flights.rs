@@ -8,6 +8,7 @@ use arrow_schema::SchemaRef;
 use bytes::Bytes;
 use futures::StreamExt;
 use futures::stream;
+use tidemill_database::is_insert;
 use tidemill_types::Error;
 use tokio_util::sync::CancellationToken;
 
@@ -156,7 +157,7 @@ async fn run(state: &Arc<ServerState>, caller: &Caller, ticket: VerifiedTicket) 
             (prepared.text.clone(), statement::bound_rows(&prepared).map_err(status)?)
         }
     };
-    if is_change(&text) {
+    if is_change(&text) || is_insert(&text) {
         state.running.spend(ticket.id).map_err(status)?;
     }
     let started = tokio::select! {

@@ -22,7 +22,7 @@ pub(crate) type ParameterRows = Vec<Vec<Value<'static>>>;
 #[derive(Debug, Clone)]
 pub(crate) struct PreparedStatement {
     pub text: Arc<str>,
-    /// True for `DELETE` and `UPDATE`.
+    /// True for `DELETE`, `UPDATE`, and `INSERT` without `RETURNING`.
     pub is_change: bool,
     /// Types of `$1`, `$2`, …; `None` where their place does not tell.
     pub parameters: Arc<[Option<DataType>]>,

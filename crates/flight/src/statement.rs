@@ -5,7 +5,9 @@ use std::sync::Arc;
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use futures::StreamExt;
 use futures::stream::{self, TryStreamExt};
-use tidemill_database::{BatchReply, Description, QueryRequest};
+use tidemill_database::{
+    AppendRequest, BatchReply, CheckedEvents, Description, QueryRequest, StagedInsert, is_insert,
+};
 use tidemill_types::{Error, Result, Value};
 
 use crate::command::{is_change, is_kill};
@@ -14,8 +16,8 @@ use crate::reply::Rows;
 use crate::shared::{Caller, PROTOCOL, ServerState};
 use crate::wire::wire_schema;
 
-/// Returns the columns of a statement without parameters before it runs; `None` for a change of events, whose only row says how many
-/// there were, and for `KILL QUERY`.
+/// Returns the columns of a statement without parameters before it runs; `None` for a change of events or an `INSERT` without
+/// `RETURNING`, whose only row says how many there were, and for `KILL QUERY`.
 ///
 /// Errors: those in its text; it has parameters.
 pub(crate) async fn columns(state: &ServerState, caller: &Caller, text: &str) -> Result<Option<SchemaRef>> {
@@ -25,6 +27,7 @@ pub(crate) async fn columns(state: &ServerState, caller: &Caller, text: &str) ->
     }
     let description = describe(state, caller, text).await?;
     match description.parameters.len() {
+        0 if is_insert(text) && description.columns.fields().is_empty() => Ok(None),
         0 => Ok(Some(wire_schema(&description.columns))),
         count => Err(Error::invalid(format!(
             "the statement has {count} parameters, and no values for them: prepare it (CreatePreparedStatement), and bind values"
@@ -49,8 +52,8 @@ pub(crate) async fn prepare(state: &ServerState, caller: &Caller, text: String) 
         describe(state, caller, &text).await?
     };
     Ok(PreparedStatement {
+        is_change: is_change || is_insert(&text) && description.columns.fields().is_empty(),
         text: text.into(),
-        is_change,
         parameters: description.parameters.into(),
         columns: wire_schema(&description.columns),
         binding: 0,
@@ -126,9 +129,12 @@ pub(crate) async fn change(
     use arrow_array::types::Int64Type;
 
     check_text(&text)?;
+    if is_insert(&text) {
+        return insert(state, caller, &text, rows).await;
+    }
     if !is_change(&text) {
         return Err(Error::invalid(
-            "expected DELETE or UPDATE: rows of other statements are asked for by GetFlightInfo and DoGet (executeQuery), and events are \
+            "expected INSERT, DELETE or UPDATE: rows of other statements are asked for by GetFlightInfo and DoGet (executeQuery), and events are \
              sent by CommandStatementIngest",
         ));
     }
@@ -144,6 +150,32 @@ pub(crate) async fn change(
         }
     }
     Ok(changed)
+}
+
+/// Runs an `INSERT` with the values of each row. All rows are checked first, and appended together. Returns the number of events.
+async fn insert(
+    state: &ServerState,
+    caller: &Caller,
+    text: &str,
+    rows: &[Vec<Value<'static>>],
+) -> Result<i64> {
+    let mut inserts = Vec::with_capacity(rows.len());
+    for values in rows {
+        let request = QueryRequest::new(text, PROTOCOL, caller.principal.clone());
+        inserts.push(state.database.stage(request.with_parameters(values.clone())).await?);
+    }
+    let mut events = CheckedEvents::default();
+    inserts.iter().for_each(|insert| events.append(insert.events()));
+    let reports_stored = inserts.iter().any(StagedInsert::reports_stored);
+    let principal = caller.principal.clone();
+    let receipt =
+        state.database.append(AppendRequest { events, origin: PROTOCOL, principal, reports_stored });
+    let receipt = receipt.await?;
+    let count = match receipt.stored {
+        Some(stored) => stored.iter().flatten().count() as u64,
+        None => receipt.accepted,
+    };
+    Ok(i64::try_from(count).unwrap_or(i64::MAX))
 }
 
 fn start(

@@ -20,7 +20,7 @@ use crate::options::LogOptions;
 use crate::record::{AppendResult, Durability, NewRecord, Record};
 use crate::segments::copy::{LogFile, partition_files};
 use crate::segments::format::{Checksum, PAYLOAD_BYTES_MAX, SEGMENT_HEADER_BYTES};
-use crate::segments::segment::{Segment, Span, file_name, read_records};
+use crate::segments::segment::{Segment, SegmentSpan, file_name, read_records};
 use crate::segments::writer::{LogEnds, LogWriter, Segments};
 use crate::subscription::{HandOver, already_subscribed, behind_end, below_start};
 use crate::tail::{Chunk, Group, LogTail, group_cost};
@@ -396,17 +396,17 @@ impl PartitionLog {
         Ok(())
     }
 
-    fn span_of(&self, from: u64) -> Option<(u64, Span)> {
+    fn span_of(&self, from: u64) -> Option<(u64, SegmentSpan)> {
         let segments = self.segments.lock();
         let after = segments.partition_point(|s| s.base <= from);
         let segment = &segments[after.checked_sub(1)?];
         let (offset, pos) = segment.index.floor(from).unwrap_or((segment.base, SEGMENT_HEADER_BYTES as u64));
         let path = self.dir.join(file_name(segment.base));
-        let span = Span { offset, pos, end_pos: segment.end_pos, checksum: segment.checksum, path };
+        let span = SegmentSpan { offset, pos, end_pos: segment.end_pos, checksum: segment.checksum, path };
         Some((segment.base, span))
     }
 
-    fn file_of(&self, base: u64, span: &Span) -> Result<Arc<dyn DiskFile>> {
+    fn file_of(&self, base: u64, span: &SegmentSpan) -> Result<Arc<dyn DiskFile>> {
         let mut last = self.last_read.lock();
         match &*last {
             Some((b, file)) if *b == base => Ok(Arc::clone(file)),

@@ -37,13 +37,17 @@ struct Arguments {
 }
 
 /// Messages to change: a letter and the content.
-const SEEDS: [&[u8]; 18] = [
+const SEEDS: [&[u8]; 22] = [
     b"QSELECT 'a''b', E'\\'', $$x$$, $t$;$t$ /* /* */ */ -- x\n; SET a = 'b', \"c\"; BEGIN\0",
     b"QSET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL READ COMMITTED, READ ONLY\0",
     b"QPREPARE p (bigint, double precision) AS SELECT $1; EXECUTE p (1, -2.5e3, 'x'::text, NULL, true)\0",
     b"QDECLARE c BINARY NO SCROLL CURSOR WITH HOLD FOR SELECT 1; FETCH FORWARD 10 FROM c; MOVE ALL IN c; CLOSE ALL\0",
     b"QCOPY (SELECT (1)) TO STDOUT (FORMAT csv, HEADER true, DELIMITER ';', FORCE_QUOTE (a, b), NULL '')\0",
     b"QCOPY a.\"b\" (c, d) TO STDOUT WITH CSV HEADER QUOTE AS '\"' FORCE QUOTE *\0",
+    b"QCOPY a.\"b\" (c, \"d\") FROM STDIN (FORMAT csv, HEADER match, NULL 'x', ESCAPE '\\'); INSERT INTO a VALUES ($1)\0",
+    b"da\\tb\t-7\t1.5e3\t2024-05-01 10:00:00+02\t{\"a\": 1}\r\n\\N\t\\x41\\101\\q\r\n\\.\r\n",
+    b"d\"a\"\"b\",1,2,2024-05-01,\"{}\"\n\\.\n",
+    b"dPGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0\0\x05\0\0\0\x01a\0\0\0\x04\0\0\0\x07\xff\xff\xff\xff\0\0\0\x08\0\0\0\0\0\0\0\x07\0\0\0\x02{}\xff\xff",
     b"QSAVEPOINT a; ROLLBACK TO SAVEPOINT a; RELEASE a; DISCARD ALL; SHOW TIME ZONE; RESET ALL\0",
     b"Ps\0SELECT $1\0\0\x02\0\0\0\x14\0\0\x06\xa4",
     b"B\0s\0\0\x01\0\x01\0\x02\0\0\0\x08\0\0\0\0\0\0\0\x07\xff\xff\xff\xff\0\x01\0\x01",

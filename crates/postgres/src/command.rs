@@ -4,8 +4,8 @@ mod copy_options;
 mod words;
 
 use crate::error::{PgError, Result, code};
-use crate::input::Format;
 use crate::lexer::{Token, TokenKind, tokens};
+use crate::messages::input::Format;
 use words::Words;
 
 /// A statement, as far as the front end understands it.
@@ -64,6 +64,9 @@ pub(crate) enum Command {
     /// `None` for all.
     CloseCursor(Option<String>),
     CopyOut(CopyOut),
+    CopyIn(CopyIn),
+    /// `INSERT`, whose events are appended when the transaction ends.
+    Insert,
 }
 
 /// Rows that `FETCH` and `MOVE` take.
@@ -87,10 +90,29 @@ pub(crate) struct CopyOut {
     pub options: CopyOptions,
 }
 
+/// `COPY table (columns) FROM STDIN`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct CopyIn {
+    pub schema: Option<String>,
+    pub table: PlacedName,
+    /// `None` for all.
+    pub columns: Option<Vec<PlacedName>>,
+    pub options: CopyOptions,
+}
+
+/// A name as it is written, and its place in the statement in characters from 1.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct PlacedName {
+    pub name: String,
+    pub position: usize,
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct CopyOptions {
     pub format: CopyFormat,
     pub has_header: bool,
+    /// True if a header that is read has to have the names of the columns.
+    pub matches_header: bool,
     pub delimiter: u8,
     pub null: String,
     pub quote: u8,
@@ -137,6 +159,7 @@ impl Command {
             "EXPLAIN" => return Ok(Self::Query("EXPLAIN")),
             "DELETE" => return Ok(Self::Change("DELETE")),
             "UPDATE" => return Ok(Self::Change("UPDATE")),
+            "INSERT" => return Ok(Self::Insert),
             _ => {}
         }
         if text.len() > COMMAND_BYTES_MAX {
@@ -213,7 +236,7 @@ impl Command {
                 words.at = 1;
                 words.all_or_name().map(Self::CloseCursor)
             }
-            "COPY" => words.copy().map(Self::CopyOut),
+            "COPY" => words.copy(),
             "UNLISTEN" => Ok(Self::Nothing("UNLISTEN")),
             "LISTEN" | "NOTIFY" => Err(PgError::not_supported(format!(
                 "{first} is not supported: events of a stream are followed over HTTP or a sink"
@@ -225,6 +248,11 @@ impl Command {
     /// Returns whether the statement ends a transaction, and is therefore allowed after an error.
     pub fn ends_transaction(&self) -> bool {
         matches!(self, Self::Commit | Self::Rollback | Self::RollbackTo(_))
+    }
+
+    /// Returns whether the statement appends events. What it has begun to append is appended, whatever its client does.
+    pub fn appends(&self) -> bool {
+        matches!(self, Self::Insert | Self::CopyIn(_) | Self::Commit)
     }
 
     /// Returns whether the statement closes portals, its own one included.

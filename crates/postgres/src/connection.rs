@@ -3,9 +3,11 @@
 //! A message `Query` is answered at once. Those of the extended protocol (`Parse`, `Bind`, `Describe`, `Execute`) are answered into the
 //! output, which is sent at `Sync` or `Flush`; after an error, all of them are skipped up to `Sync`.
 
+mod append;
 mod execute;
 mod extended;
 mod prepare;
+mod receive;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -15,15 +17,14 @@ use tidemill_gateway::{ActiveRequest, ConnectionHandle};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout};
 
-use crate::copy;
 use crate::error::{PgError, Result, code};
 use crate::handshake::Started;
-use crate::input::Message;
-use crate::output::{self, TransactionStatus};
+use crate::messages::input::Message;
+use crate::messages::output::{self, TransactionStatus};
+use crate::messages::wire::{OUTPUT_BYTES, Wire};
 use crate::session::Session;
 use crate::settings::IDLE_TRANSACTION_TIMEOUT;
 use crate::shared::ServerState;
-use crate::wire::{OUTPUT_BYTES, Wire};
 
 /// Time in which the last message of a connection that is closed must be taken.
 const LAST_WORD_TIMEOUT: Duration = Duration::from_secs(1);
@@ -31,7 +32,7 @@ const LAST_WORD_TIMEOUT: Duration = Duration::from_secs(1);
 /// Serves a session until the client closes the connection, the server stops, or its user or password has changed.
 pub(crate) async fn serve(started: Started, shared: Arc<ServerState>) {
     let Started { wire, handle, peer, principal, settings, key } = started;
-    let session = Session::new(principal, settings, key, &shared.options);
+    let session = Session::new(principal, settings, key, &shared);
     let access = shared.access_changes();
     let server = Connection { shared, wire, session, handle, peer, access, is_skipping: false };
     server.run().await;
@@ -86,7 +87,10 @@ impl Connection {
     /// Returns whether replies are owed, or a transaction is open. Such a connection does not make room for others, so it may not
     /// rest for long.
     fn is_busy(&self) -> bool {
-        self.session.transaction.is_open() || self.is_skipping || !self.wire.output.is_empty()
+        self.session.transaction.is_open()
+            || self.is_skipping
+            || !self.wire.output.is_empty()
+            || !self.session.pending.is_empty()
     }
 
     /// Tells the client why the connection ends.
@@ -167,12 +171,17 @@ impl Connection {
             Message::Query(text) => self.simple_query(&text).await?,
             Message::Sync => {
                 self.is_skipping = false;
+                // what the messages before it have sent is one transaction
+                if let Err(error) = self.end_implicit_transaction().await {
+                    self.fail(&error)?;
+                }
                 self.session.close_portals();
                 self.ready().await?;
             }
             Message::Flush => self.wire.flush().await?,
             Message::Terminate => return Ok(false),
-            Message::CopyInput => return Err(copy::no_input()),
+            // a client may not have heard yet that its copy has failed
+            Message::CopyData(_) | Message::CopyDone | Message::CopyFail(_) => {}
             Message::Password => return Err(PgError::protocol("the login is over")),
             other => {
                 let done = self.extended(other).await;
@@ -200,6 +209,9 @@ impl Connection {
         tracing::debug!(peer = %self.peer, code = error.code, "{}", error.message);
         output::error(&mut self.wire.output, error);
         self.session.transaction.fail();
+        if !self.session.transaction.is_open() {
+            self.session.pending.truncate(0);
+        }
         Ok(())
     }
 

@@ -3,9 +3,9 @@
 use bytes::{BufMut, BytesMut};
 
 use crate::command::{CopyFormat, CopyOptions};
-use crate::error::{PgError, Result, code};
-use crate::input::Format;
-use crate::output;
+use crate::error::{PgError, Result};
+use crate::messages::input::Format;
+use crate::messages::output;
 use crate::portal::OpenRows;
 use crate::values::column::Column;
 use crate::values::encode::ColumnEncoder;
@@ -163,9 +163,4 @@ impl CopyOptions {
             CopyFormat::Text | CopyFormat::Csv => Format::Text,
         }
     }
-}
-
-/// Returns the error for a message of a copy to the server.
-pub(crate) fn no_input() -> PgError {
-    PgError::fatal(code::PROTOCOL_VIOLATION, "data of a COPY that was not begun")
 }

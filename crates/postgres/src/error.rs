@@ -16,7 +16,9 @@ pub(crate) mod code {
     pub const INVALID_VALUE: &str = "22023";
     pub const INVALID_TEXT: &str = "22P02";
     pub const INVALID_BINARY: &str = "22P03";
+    pub const BAD_COPY: &str = "22P04";
     pub const UNTRANSLATABLE: &str = "22021";
+    pub const COMPLETION_UNKNOWN: &str = "40003";
     pub const NO_TRANSACTION: &str = "25P01";
     pub const FAILED_TRANSACTION: &str = "25P02";
     pub const IDLE_IN_TRANSACTION: &str = "25P03";
@@ -40,7 +42,14 @@ pub(crate) mod code {
 
 /// Phrases in messages of the database that tell the cause of an error of kind `Invalid` or `NotFound`, and its code. The first
 /// that fits counts.
-const CAUSES: [(&str, &str); 22] = [
+const CAUSES: [(&str, &str); 29] = [
+    ("no unique constraint", "42P10"),
+    ("has no events", "42809"),
+    ("is set by Tidemill", "428C9"),
+    ("is named twice", "42701"),
+    ("more expressions than target columns", code::SYNTAX),
+    ("more target columns than expressions", code::SYNTAX),
+    ("must all be the same length", code::SYNTAX),
     ("more than one row returned by a subquery", "21000"),
     ("is not supported", code::NOT_SUPPORTED),
     ("not supported:", code::NOT_SUPPORTED),
@@ -74,6 +83,8 @@ pub(crate) enum Severity {
     Fatal,
     /// Something was done, though not as the client may think.
     Warning,
+    /// Something that the client may want to know.
+    Notice,
 }
 
 impl Severity {
@@ -82,6 +93,7 @@ impl Severity {
             Self::Error => "ERROR",
             Self::Fatal => "FATAL",
             Self::Warning => "WARNING",
+            Self::Notice => "NOTICE",
         }
     }
 }
@@ -96,11 +108,14 @@ pub(crate) struct PgError {
     pub hint: Option<String>,
     /// Place in the text of the statement, in characters from 1.
     pub position: Option<usize>,
+    /// Line and column of the data in which it occurred.
+    pub context: Option<String>,
 }
 
 impl PgError {
     pub fn new(code: &'static str, message: impl Into<String>) -> Self {
-        Self { severity: Severity::Error, code, message: message.into(), hint: None, position: None }
+        let (severity, message) = (Severity::Error, message.into());
+        Self { severity, code, message, hint: None, position: None, context: None }
     }
 
     /// Creates an error after which the connection is closed.
@@ -115,6 +130,10 @@ impl PgError {
 
     pub fn warning(message: impl Into<String>) -> Self {
         Self { severity: Severity::Warning, ..Self::new(code::WARNING, message) }
+    }
+
+    pub fn notice(message: impl Into<String>) -> Self {
+        Self { severity: Severity::Notice, ..Self::new("00000", message) }
     }
 
     pub fn not_supported(message: impl Into<String>) -> Self {
@@ -158,7 +177,13 @@ impl PgError {
             message,
             hint: Some(hint).filter(|hint| !hint.is_empty()).map(str::to_owned),
             position: place,
+            context: None,
         }
+    }
+
+    /// Returns the error with the place in the data in which it occurred.
+    pub fn with_context(self, context: impl Into<String>) -> Self {
+        Self { context: Some(context.into()), ..self }
     }
 }
 
@@ -166,6 +191,14 @@ impl PgError {
 fn state(kind: ErrorKind, message: &str) -> &'static str {
     // what follows may name objects of any kind
     let missing = message.strip_prefix("there is no ").and_then(|rest| rest.split_whitespace().next());
+    if message.contains("may be stored") {
+        return code::COMPLETION_UNKNOWN;
+    }
+    if kind == ErrorKind::Invalid
+        && let Some(code) = state_of_row(message)
+    {
+        return code;
+    }
     let cause = || CAUSES.iter().find(|(phrase, _)| message.contains(phrase)).map(|(_, code)| *code);
     match kind {
         ErrorKind::NotFound => match missing {
@@ -190,6 +223,25 @@ fn state(kind: ErrorKind, message: &str) -> &'static str {
         ErrorKind::Forbidden => "42501",
         ErrorKind::Internal => code::INTERNAL,
     }
+}
+
+/// Returns the code of a row that does not fit: `row 2: field `a`: expected int (…), found "x"`. `None` for another message.
+fn state_of_row(message: &str) -> Option<&'static str> {
+    let rest = message.strip_prefix("row ").map(|rest| rest.trim_start_matches(|c: char| c.is_ascii_digit()));
+    let rest = rest.and_then(|rest| rest.strip_prefix(": field `"));
+    let rest =
+        rest.or_else(|| message.strip_prefix("field `").filter(|rest| rest.contains("`: expected ")))?;
+    let Some((expected, found)) = rest.split_once(", found ") else { return Some("22023") };
+    let is_number = found.starts_with(|c: char| c.is_ascii_digit() || c == '-');
+    let wants_number = ["int (", "long (", "float (", "double ("]
+        .iter()
+        .any(|ty| expected.contains(&format!("expected {ty}")));
+    Some(match () {
+        () if found.starts_with('"') && expected.contains("expected time") => "22007",
+        () if found.starts_with('"') => code::INVALID_TEXT,
+        () if is_number && wants_number => code::OUT_OF_RANGE,
+        () => "42804",
+    })
 }
 
 /// Splits `line 1, column 8 (…): message` into line, column and message.
@@ -244,6 +296,17 @@ mod tests {
             assert_eq!(state(kind, "").len(), 5, "{kind:?}");
         }
         assert!(CAUSES.iter().all(|(_, code)| code.len() == 5));
+        for (message, code) in [
+            ("row 2: field `a`: expected int (a whole number of 32 bits), found \"x\"", code::INVALID_TEXT),
+            ("row 1: field `a`: expected long (a whole number of 64 bits), found 1e30", code::OUT_OF_RANGE),
+            ("row 1: field `a`: expected string (text in quotes), found 5", "42804"),
+            ("row 9: field `a`: expected time (RFC 3339 …), found \"soon\"", "22007"),
+            ("row 9: field `a.b` occurs twice", "22023"),
+            ("field `a`: expected a value of type int, found lists or objects", "42804"),
+            ("some of the events may be stored: the log is full", code::COMPLETION_UNKNOWN),
+        ] {
+            assert_eq!(state(ErrorKind::Invalid, message), code, "{message}");
+        }
         let known = "there is no table `functions`. Known: system.statements";
         assert_eq!(state(ErrorKind::NotFound, known), "42P01");
     }

@@ -11,12 +11,12 @@ use tokio::time::timeout;
 
 use crate::cancel::CancelKey;
 use crate::error::{PgError, Result, code};
-use crate::input::{FirstMessage, SaslStart};
 use crate::login::{BOUND, Credentials, PLAIN};
-use crate::output::{self, TransactionStatus};
+use crate::messages::input::{FirstMessage, SaslStart};
+use crate::messages::output::{self, TransactionStatus};
+use crate::messages::wire::{Wire, read_first};
 use crate::settings::Settings;
 use crate::shared::ServerState;
-use crate::wire::{Wire, read_first};
 
 /// Maximum bytes of a message before the login, as PostgreSQL has it.
 const LOGIN_MESSAGE_BYTES_MAX: usize = 10_000;

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! SELECT …        front end ── text, values of $1, $2, … ──▶ Database ── Arrow batches ──▶ encode ──▶ DataRow
-//! SET, SHOW, BEGIN, PREPARE, DECLARE, FETCH, COPY … TO STDOUT: the front end itself
+//! INSERT …        front end ── text, values ──▶ Database: rows that are checked ──▶ until the transaction ends ──▶ Database
+//! SET, SHOW, BEGIN, PREPARE, DECLARE, FETCH, COPY: the front end itself
 //! ```
 //!
 //! A connection is a task that reads one message after the other. [`mod@self`]'s `input` decodes them and `output` encodes the replies,
@@ -15,16 +16,17 @@ mod cancel;
 mod command;
 mod connection;
 mod copy;
+mod copy_in;
 mod error;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
 mod handshake;
-mod input;
 mod lexer;
 mod login;
+mod messages;
 mod options;
-mod output;
+mod pending;
 mod portal;
 mod server;
 mod session;
@@ -32,7 +34,6 @@ mod settings;
 mod shared;
 mod statement;
 mod values;
-mod wire;
 
 pub use options::PostgresOptions;
 pub use server::PostgresFrontEnd;

@@ -25,6 +25,10 @@ pub struct PostgresOptions {
     pub portals_max: usize,
     /// Bytes of statements and of values that the portals and statements of a connection may hold.
     pub session_memory_max: usize,
+    /// Bytes of the events that a transaction, or a `COPY` outside of one, may hold until they are appended.
+    pub transaction_bytes_max: usize,
+    /// Bytes of such events of all connections.
+    pub transactions_memory_max: usize,
     /// Time within which a client has to log in.
     pub login_timeout: Duration,
     /// Time within which a message must arrive once it has begun, and within which a client has to take some of its rows.
@@ -44,6 +48,8 @@ impl Default for PostgresOptions {
             statements_max: 4_096,
             portals_max: 256,
             session_memory_max: 64 << 20,
+            transaction_bytes_max: 256 << 20,
+            transactions_memory_max: 512 << 20,
             login_timeout: Duration::from_secs(30),
             transfer_timeout: Duration::from_secs(60),
             idle_transaction_timeout: Duration::from_secs(600),

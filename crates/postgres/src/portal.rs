@@ -11,8 +11,8 @@ use parking_lot::Mutex;
 use tidemill_types::Value;
 
 use crate::error::{PgError, Result};
-use crate::input::Format;
-use crate::output::{self, format_at};
+use crate::messages::input::Format;
+use crate::messages::output::{self, format_at};
 use crate::statement::Prepared;
 use crate::values::column::Column;
 use crate::values::encode::{ColumnEncoder, Style};
@@ -27,6 +27,8 @@ pub(crate) struct Portal {
     pub rows: PortalRows,
     /// True for a cursor that stays after its transaction.
     pub is_held: bool,
+    /// Tag of an `INSERT`, whose events are checked before its rows are taken.
+    pub tag: Option<String>,
 }
 
 /// Progress of a portal.
@@ -59,7 +61,7 @@ struct EncodedBatch {
 
 impl Portal {
     pub fn new(statement: Arc<Prepared>, values: Vec<Value<'static>>, formats: Vec<Format>) -> Self {
-        Self { statement, values, formats, rows: PortalRows::NotStarted, is_held: false }
+        Self { statement, values, formats, rows: PortalRows::NotStarted, is_held: false, tag: None }
     }
 
     /// Returns the bytes of its values, with which it is counted.

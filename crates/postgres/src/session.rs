@@ -9,11 +9,11 @@ use tidemill_database::{ClientSession, QueryRequest};
 use crate::cancel::CancelKey;
 use crate::command::Command;
 use crate::error::{PgError, Result, code};
-use crate::options::PostgresOptions;
-use crate::output::TransactionStatus;
+use crate::messages::output::TransactionStatus;
+use crate::pending::PendingEvents;
 use crate::portal::Portal;
 use crate::settings::Settings;
-use crate::shared::PROTOCOL;
+use crate::shared::{PROTOCOL, ServerState};
 use crate::statement::Prepared;
 
 /// Maximum savepoints of a transaction.
@@ -26,6 +26,8 @@ pub(crate) struct Session {
     generation: u64,
     pub settings: Settings,
     pub transaction: Transaction,
+    /// Events that are appended when the transaction ends.
+    pub pending: PendingEvents,
     statements: HashMap<String, Arc<Prepared>>,
     portals: HashMap<String, Portal>,
     pub key: CancelKey,
@@ -39,7 +41,7 @@ struct Limits {
     bytes: usize,
 }
 
-/// State of a transaction. It has only reads, so its end changes nothing but settings and cursors.
+/// State of a transaction that was begun by `BEGIN`.
 #[derive(Default)]
 pub(crate) struct Transaction {
     open: Option<OpenTransaction>,
@@ -58,6 +60,8 @@ struct Savepoint {
     name: String,
     settings: Settings,
     to_commit: Settings,
+    /// Statements with events before it.
+    statements: usize,
 }
 
 impl Transaction {
@@ -95,8 +99,10 @@ impl Transaction {
 }
 
 impl Session {
-    pub fn new(principal: Principal, settings: Settings, key: CancelKey, options: &PostgresOptions) -> Self {
+    pub fn new(principal: Principal, settings: Settings, key: CancelKey, shared: &ServerState) -> Self {
+        let options = &shared.options;
         Self {
+            pending: PendingEvents::new(&shared.events, options.transaction_bytes_max),
             principal,
             generation: 0,
             settings,
@@ -119,7 +125,8 @@ impl Session {
         let state = WORDS.iter().any(|word| lower.contains(word)).then(|| {
             Arc::new(ClientSession { process: self.key.process, settings: self.settings.of_session() })
         });
-        QueryRequest::new(text, PROTOCOL, self.principal.clone()).with_session(state)
+        let request = QueryRequest::new(text, PROTOCOL, self.principal.clone());
+        request.with_session(state).with_bad_rows(self.settings.bad_rows())
     }
 
     /// Gives the client its present rights, which may have changed since its last statement.
@@ -312,9 +319,11 @@ impl Session {
                 let (open, at) = self.find_savepoint(name)?;
                 open.savepoints.truncate(at + 1);
                 open.has_failed = false;
-                let Savepoint { settings, to_commit, .. } = &open.savepoints[at];
+                let Savepoint { settings, to_commit, statements, .. } = &open.savepoints[at];
                 open.to_commit = to_commit.clone();
-                self.settings = settings.clone();
+                let (settings, statements) = (settings.clone(), *statements);
+                self.settings = settings;
+                self.pending.truncate(statements);
                 done("ROLLBACK")
             }
             Command::Deallocate(Some(name)) => match self.statements.remove(name) {
@@ -372,6 +381,8 @@ impl Session {
             };
             return Ok((if is_commit { "COMMIT" } else { "ROLLBACK" }, Some(notice)));
         };
+        // those of a transaction that commits were taken out
+        self.pending.truncate(0);
         let is_committed = is_commit && !open.has_failed;
         self.settings = if is_committed { open.to_commit } else { open.at_begin };
         self.close_portals();
@@ -387,7 +398,8 @@ impl Session {
             ));
         }
         let (settings, to_commit) = (self.settings.clone(), open.to_commit.clone());
-        open.savepoints.push(Savepoint { name: name.to_owned(), settings, to_commit });
+        let statements = self.pending.statements();
+        open.savepoints.push(Savepoint { name: name.to_owned(), settings, to_commit, statements });
         Ok(("SAVEPOINT", None))
     }
 

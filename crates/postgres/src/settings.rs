@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::tz::{Offset, TimeZone};
-use tidemill_database::SessionSetting;
+use tidemill_database::{BadRows, SessionSetting};
 
 use crate::error::{PgError, Result, code};
 
@@ -21,6 +21,8 @@ enum Rule {
     Constant,
     /// One of these, in lower case; the first is how it is shown.
     OneOf(&'static [&'static str]),
+    /// One of these, in lower case.
+    Choice(&'static [&'static str]),
     Switch,
     /// A time in milliseconds, or with a unit; 0 for none.
     Milliseconds,
@@ -53,10 +55,14 @@ const fn reported(name: &'static str, default: &'static str, rule: Rule) -> Know
 const TIME_ZONE: &str = "TimeZone";
 pub(crate) const STATEMENT_TIMEOUT: &str = "statement_timeout";
 pub(crate) const IDLE_TRANSACTION_TIMEOUT: &str = "idle_in_transaction_session_timeout";
+/// Treatment of rows of `INSERT` and `COPY` that do not fit.
+const BAD_ROWS: &str = "tidemill.bad_rows";
+/// True if a `COPY` outside of a transaction is stored as a whole or not at all.
+const COPY_ATOMIC: &str = "tidemill.copy_atomic";
 const ISOLATION_LEVELS: &[&str] = &["read committed", "read uncommitted"];
 
 /// All known settings, by name.
-const KNOWN: [Known; 38] = [
+const KNOWN: [Known; 40] = [
     reported("application_name", "", Rule::Any),
     known("bytea_output", "hex", Rule::OneOf(&["hex"])),
     reported("client_encoding", "UTF8", Rule::Encoding),
@@ -91,6 +97,8 @@ const KNOWN: [Known; 38] = [
     known(STATEMENT_TIMEOUT, "0", Rule::Milliseconds),
     known("synchronize_seqscans", "on", Rule::Switch),
     known("synchronous_commit", "on", Rule::Any),
+    known(BAD_ROWS, "refuse", Rule::Choice(&["refuse", "keep"])),
+    known(COPY_ATOMIC, "on", Rule::Switch),
     reported(TIME_ZONE, "UTC", Rule::Zone),
     known("transaction_isolation", "read committed", Rule::OneOf(ISOLATION_LEVELS)),
     known("transaction_read_only", "off", Rule::Switch),
@@ -135,6 +143,19 @@ impl Settings {
     pub fn duration(&self, name: &str) -> Option<Duration> {
         let millis = milliseconds(self.values.get(name)?).ok()?;
         (millis > 0).then(|| Duration::from_millis(millis))
+    }
+
+    /// Returns the treatment of rows that do not fit.
+    pub fn bad_rows(&self) -> BadRows {
+        match self.values.get(BAD_ROWS).map(String::as_str) {
+            Some("keep") => BadRows::Keep,
+            _ => BadRows::Refuse,
+        }
+    }
+
+    /// Returns whether a `COPY` outside of a transaction is stored as a whole or not at all.
+    pub fn copies_atomically(&self) -> bool {
+        self.values.get(COPY_ATOMIC).is_none_or(|value| value == "on")
     }
 
     /// Returns the present value of a setting.
@@ -203,6 +224,11 @@ impl Settings {
                 let one = values.iter().find(|one| one.to_lowercase() == value);
                 let shown = if ISOLATION_LEVELS == values { one } else { one.and(values.first()) };
                 (*shown.ok_or_else(|| invalid(values[0]))?).to_owned()
+            }
+            Rule::Choice(values) => {
+                let value = value.trim().to_lowercase();
+                let one = values.iter().find(|one| **one == value);
+                (*one.ok_or_else(|| invalid(&values.join(" or ")))?).to_owned()
             }
             Rule::Switch => match value.to_lowercase().as_str() {
                 "on" | "true" | "yes" | "1" => "on".to_owned(),
@@ -409,6 +435,8 @@ mod tests {
             ("client_encoding", "UNICODE", "UTF8"),
             ("default_transaction_isolation", "READ UNCOMMITTED", "read uncommitted"),
             ("my.own", "x", "x"),
+            ("tidemill.bad_rows", "KEEP", "keep"),
+            ("tidemill.copy_atomic", "0", "off"),
         ] {
             assert_eq!(after(name, value).unwrap(), shown, "{name} = {value}");
         }
@@ -422,6 +450,7 @@ mod tests {
             ("default_transaction_isolation", "serializable"),
             ("IntervalStyle", "iso_8601"),
             ("server_version", "16"),
+            ("tidemill.bad_rows", "drop"),
         ] {
             assert!(after(name, value).is_err(), "{name} = {value}");
         }

@@ -9,6 +9,7 @@ use tokio::sync::watch;
 use crate::cancel::CancelKeys;
 use crate::login::Credentials;
 use crate::options::PostgresOptions;
+use crate::pending::EventMemory;
 
 /// Name of the protocol in settings, metrics and `system.statements`.
 pub(crate) const PROTOCOL: &str = "postgres";
@@ -21,6 +22,7 @@ pub(crate) struct ServerState {
     pub credentials: Option<Credentials>,
     pub keys: Arc<CancelKeys>,
     pub memory: Arc<MessageMemory>,
+    pub events: Arc<EventMemory>,
     /// Number of the content of the file of users, for connections that wait. It changes at a tick.
     access_generation: watch::Sender<u64>,
 }
@@ -32,6 +34,7 @@ impl ServerState {
             credentials: Credentials::new(options.password.as_deref(), options.access.clone()),
             keys: Arc::default(),
             memory: MessageMemory::new(options.message_memory_max),
+            events: EventMemory::new(options.transactions_memory_max),
             access_generation: watch::channel(0).0,
             options,
         }

@@ -9,7 +9,7 @@
 //! use futures::{FutureExt, StreamExt};
 //! use tidemill_gateway::{Gateway, Metrics};
 //! use tidemill_rpc::{
-//!     CallHandler, CallRequest, IncomingCall, Limits, NodeIdentity, NodeSettings, Peers, Reply, RpcFrontEnd, Secret, Security,
+//!     CallHandler, CallRequest, IncomingCall, CallLimits, NodeIdentity, NodeSettings, Peers, Reply, RpcFrontEnd, Secret, Security,
 //! };
 //! use tidemill_types::{PartitionId, Result};
 //!
@@ -41,7 +41,7 @@
 //!         identity: NodeIdentity { cluster_id: "shop".into(), node: node.into(), incarnation: 1 },
 //!         protocols: 1..=1,
 //!         security: Security::Secret(Secret::new(*b"sixteen bytes or more").unwrap()),
-//!         limits: Limits::default(),
+//!         limits: CallLimits::default(),
 //!     })
 //! };
 //! let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use axum::http::StatusCode;
 use tidemill_gateway::Metrics;
+use tidemill_influxql::MemoryPool;
 use tidemill_types::budget::{Budget, Stop};
 use tidemill_types::{Error, ErrorKind, Result};
 use tokio::sync::Semaphore;
@@ -20,6 +21,8 @@ use tidemill_database::Database;
 
 /// Callers that may follow streams at once.
 pub(crate) const TAILS_MAX: usize = 64;
+/// Bytes that the rows of all statements of InfluxQL have in memory.
+const INFLUXQL_BYTES_MAX: usize = 256 << 20;
 
 /// Shared state of the server.
 pub(crate) struct AppState {
@@ -35,6 +38,8 @@ pub(crate) struct AppState {
     pub body_budget: Arc<Semaphore>,
     /// Permits for callers that follow streams.
     pub tails: Arc<Semaphore>,
+    /// Memory of the rows of statements of InfluxQL.
+    pub influxql_memory: MemoryPool,
     /// Counts of the connections of all protocols.
     pub connections: Arc<Metrics>,
     stopping: AtomicBool,
@@ -53,6 +58,7 @@ impl AppState {
             permits: permits(options.concurrency_max),
             body_budget: permits(options.bodies_bytes_max.div_ceil(1024)),
             tails: permits(TAILS_MAX),
+            influxql_memory: MemoryPool::new(INFLUXQL_BYTES_MAX),
             metrics: HttpMetrics::new(),
             log: RequestLog::default(),
             description,

@@ -13,6 +13,7 @@ use futures::FutureExt;
 use http_body_util::BodyExt;
 use serde::de::DeserializeOwned;
 use tidemill_gateway::ConnectionHandle;
+use tidemill_mappers::remote_write as snappy;
 use tidemill_types::{Error, ErrorKind, without_bom};
 use tokio::sync::OwnedSemaphorePermit;
 
@@ -20,6 +21,7 @@ use crate::app::AppState;
 use crate::context::RequestContext;
 use crate::error::ApiError;
 use crate::guard::concurrency::RequestPermit;
+use crate::paths::telemetry_path;
 
 /// Maximum zstd window, which RFC 9659 sets to 2^23 bytes for HTTP.
 const ZSTD_WINDOW_LOG_MAX: u32 = 23;
@@ -27,6 +29,8 @@ const ZSTD_WINDOW_LOG_MAX: u32 = 23;
 const PARSE_INLINE_BYTES_MAX: usize = 64 << 10;
 /// Maximum allocation based on a length that only the client declares.
 const GUESS_BYTES_MAX: usize = 1 << 20;
+/// Memory that what is decoded may take, in sizes of the largest body.
+const DECODED_FACTOR_MAX: usize = 4;
 /// First allocation for a decompressed body; it grows with the actual data.
 const DECODED_BYTES_START: usize = 64 << 10;
 
@@ -48,7 +52,7 @@ impl FromRequest<Arc<AppState>> for RequestBody {
     async fn from_request(request: Request, app: &Arc<AppState>) -> Result<Self, ApiError> {
         let (mut parts, body) = request.into_parts();
         let media = media_type(&parts.headers)?;
-        let encoding = Encoding::of(&parts.headers)?;
+        let encoding = BodyEncoding::of(&parts.headers, parts.uri.path())?;
         let limit = app.options.body_bytes_max;
         let declared = body.size_hint().exact();
         if declared.is_some_and(|n| n > limit as u64) {
@@ -64,7 +68,7 @@ impl FromRequest<Arc<AppState>> for RequestBody {
             }
         };
         // clients that compress all bodies say so of those that they do not have, too
-        if encoding == Encoding::Identity || bytes.is_empty() {
+        if encoding == BodyEncoding::Identity || bytes.is_empty() {
             return Ok(Self { bytes, media, budget: room });
         }
         let permit: Option<RequestPermit> = parts.extensions.remove();
@@ -117,7 +121,7 @@ impl RequestBody {
 
     /// Returns the bytes together with their share of the body budget.
     pub fn into_bytes(self) -> BudgetedBytes {
-        BudgetedBytes { bytes: self.bytes, _budget: self.budget }
+        BudgetedBytes { in_use: self.bytes.len(), bytes: self.bytes, budget: self.budget }
     }
 }
 
@@ -135,13 +139,50 @@ fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
 /// Body bytes that count towards the body budget until they are dropped.
 pub(crate) struct BudgetedBytes {
     bytes: Bytes,
-    _budget: BodyBudget,
+    /// Bytes of the body, and of what was decompressed of it.
+    in_use: usize,
+    budget: BodyBudget,
 }
 
 impl BudgetedBytes {
     /// Returns the same bytes for a decoder that shares them; they must not outlive their budget for long.
     pub fn shared(&self) -> Bytes {
         self.bytes.clone()
+    }
+
+    /// Makes the share of the budget large enough for `bytes` that are made of the body, beside the body itself.
+    ///
+    /// Errors: `Invalid` for more than [`DECODED_FACTOR_MAX`] times the largest body, or than all bodies may have; `LimitReached` when other
+    /// bodies hold the rest.
+    pub fn reserve(&mut self, bytes: usize) -> Result<(), Error> {
+        let options = &self.budget.app.options;
+        let of_all = options.bodies_bytes_max.saturating_sub(self.in_use);
+        let bytes_max = options.body_bytes_max.saturating_mul(DECODED_FACTOR_MAX).min(of_all);
+        if bytes > bytes_max {
+            return Err(Error::invalid(format!(
+                "the body takes more than {bytes_max} bytes of memory once it is decoded: send it in parts"
+            )));
+        }
+        self.budget.grow(self.in_use + bytes)
+    }
+
+    /// Decompresses a part of the body. The share grows by its size.
+    ///
+    /// Errors: `gzip` is all that is known; the part is damaged, or too large.
+    pub fn decompress(&mut self, part: &[u8], encoding: &str) -> Result<Bytes, ApiError> {
+        let limit = self.budget.app.options.body_bytes_max;
+        match encoding {
+            "gzip" => {
+                let bytes = decode(part, BodyEncoding::Gzip, limit, &mut self.budget)?;
+                self.in_use += bytes.len();
+                Ok(bytes)
+            }
+            other => Err(ApiError::with_status(
+                StatusCode::UNSUPPORTED_MEDIA_TYPE,
+                ErrorKind::Invalid,
+                format!("message encoding `{other}`: expected gzip or identity"),
+            )),
+        }
     }
 }
 
@@ -169,7 +210,7 @@ impl BodyBudget {
     }
 
     /// Grows the share to `bytes` in total. Errors: 429 when other bodies hold the rest.
-    fn grow(&mut self, bytes: usize) -> Result<(), ApiError> {
+    fn grow(&mut self, bytes: usize) -> Result<(), Error> {
         let more = bytes.div_ceil(1024).saturating_sub(self.kib());
         if more == 0 {
             return Ok(());
@@ -267,30 +308,39 @@ fn too_large(limit: usize, what: &str) -> ApiError {
 
 /// Compression of a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Encoding {
+enum BodyEncoding {
     Identity,
     Gzip,
     Zstd,
+    /// Blocks, as remote write has them.
+    Snappy,
 }
 
-impl Encoding {
-    fn of(headers: &HeaderMap) -> Result<Self, ApiError> {
+impl BodyEncoding {
+    fn of(headers: &HeaderMap, path: &str) -> Result<Self, ApiError> {
+        let is_remote_write = path == telemetry_path::REMOTE_WRITE;
         let Some(value) = headers.get(header::CONTENT_ENCODING) else {
-            return Ok(Self::Identity);
+            // old senders of remote write do not name the only encoding that they have
+            return Ok(if is_remote_write { Self::Snappy } else { Self::Identity });
         };
         match value.as_bytes().trim_ascii().to_ascii_lowercase().as_slice() {
             b"" | b"identity" => Ok(Self::Identity),
             b"gzip" | b"x-gzip" => Ok(Self::Gzip),
             b"zstd" => Ok(Self::Zstd),
+            b"snappy" if is_remote_write => Ok(Self::Snappy),
             other => Err(ApiError::with_status(
                 StatusCode::UNSUPPORTED_MEDIA_TYPE,
                 ErrorKind::Invalid,
                 format!(
-                    "content encoding `{}`: expected gzip, zstd or identity",
-                    String::from_utf8_lossy(other)
+                    "content encoding `{}`: expected {}gzip, zstd or identity",
+                    String::from_utf8_lossy(other),
+                    if is_remote_write { "snappy, " } else { "" }
                 ),
             )
-            .with_header(header::ACCEPT_ENCODING, HeaderValue::from_static("gzip, zstd"))),
+            .with_header(
+                header::ACCEPT_ENCODING,
+                HeaderValue::from_static(if is_remote_write { "snappy, gzip, zstd" } else { "gzip, zstd" }),
+            )),
         }
     }
 
@@ -299,21 +349,35 @@ impl Encoding {
             Self::Identity => "identity",
             Self::Gzip => "gzip",
             Self::Zstd => "zstd",
+            Self::Snappy => "snappy",
         }
     }
 }
 
 /// Decompresses `bytes` to at most `limit` bytes.
-fn decode(bytes: &[u8], encoding: Encoding, limit: usize, room: &mut BodyBudget) -> Result<Bytes, ApiError> {
+fn decode(
+    bytes: &[u8],
+    encoding: BodyEncoding,
+    limit: usize,
+    room: &mut BodyBudget,
+) -> Result<Bytes, ApiError> {
     let damaged =
         |e: std::io::Error| ApiError::invalid(format!("the body is not whole {} data: {e}", encoding.name()));
     match encoding {
-        Encoding::Identity => Ok(Bytes::copy_from_slice(bytes)),
-        Encoding::Gzip => read_limited(flate2::read::MultiGzDecoder::new(bytes), limit, room, damaged),
-        Encoding::Zstd => {
+        BodyEncoding::Identity => Ok(Bytes::copy_from_slice(bytes)),
+        BodyEncoding::Gzip => read_limited(flate2::read::MultiGzDecoder::new(bytes), limit, room, damaged),
+        BodyEncoding::Zstd => {
             let mut decoder = zstd::Decoder::with_buffer(bytes).map_err(damaged)?;
             decoder.window_log_max(ZSTD_WINDOW_LOG_MAX).map_err(damaged)?;
             read_limited(decoder, limit, room, damaged)
+        }
+        BodyEncoding::Snappy => {
+            let size = snappy::decompressed_bytes(bytes)?;
+            if size > limit {
+                return Err(too_large(limit, "decompressed "));
+            }
+            room.grow(room.kib() * 1024 + size)?;
+            Ok(snappy::decompress(bytes)?.into())
         }
     }
 }

@@ -5,7 +5,6 @@
 //! in: counting, the host check, the token, the right that its route needs, the concurrency limit, and then its handler, which calls
 //! the engine on a blocking thread.
 
-mod api_version;
 mod app;
 mod body;
 mod connection;
@@ -21,6 +20,7 @@ mod negotiate;
 mod openapi;
 mod options;
 mod page;
+mod paths;
 mod reply_body;
 mod request_log;
 mod router;

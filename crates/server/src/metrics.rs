@@ -74,6 +74,7 @@ pub(crate) struct HttpMetrics {
     pub panics: Counter,
     pub in_flight: Gauge,
     pub body_bytes: Gauge<u64, AtomicU64>,
+    pub left_out: Counter,
     registry: Registry,
 }
 
@@ -95,7 +96,13 @@ impl HttpMetrics {
         registry.register("panics", "Requests that hit a defect and were answered with 500", panics.clone());
         registry.register("requests_in_flight", "Requests to /api that are worked on", in_flight.clone());
         registry.register("request_body_bytes", "Bytes of request bodies in memory", body_bytes.clone());
-        Self { requests, duration, panics, in_flight, body_bytes, registry }
+        let left_out = Counter::default();
+        registry.register(
+            "remote_write_left_out",
+            "Exemplars and descriptions of metrics that no stream took",
+            left_out.clone(),
+        );
+        Self { requests, duration, panics, in_flight, body_bytes, left_out, registry }
     }
 
     /// Counts an answered request and its duration.

@@ -58,6 +58,13 @@ pub(crate) fn prefers_text(headers: &HeaderMap) -> bool {
     matches!(format(None, headers), Ok(Format::Table))
 }
 
+/// Returns whether the client prefers CSV to JSON.
+pub(crate) fn is_csv(headers: &HeaderMap) -> bool {
+    // the second name is one that only InfluxDB takes
+    let accept = headers.get(header::ACCEPT).and_then(|v| v.to_str().ok()).unwrap_or_default();
+    matches!(format(None, headers), Ok(Format::Csv)) || accept.trim() == "application/csv"
+}
+
 /// Returns whether the client accepts HTML by name, as browsers do.
 pub(crate) fn wants_html(headers: &HeaderMap) -> bool {
     let accept = headers.get(header::ACCEPT).and_then(|v| v.to_str().ok()).unwrap_or_default();

@@ -24,8 +24,8 @@ use crate::guard::{auth, concurrency, host, observe, permissions};
 use crate::openapi::description::{ApiDescription, SUGGEST_PATH_BYTES_MAX};
 use crate::openapi::shared_errors;
 use crate::routes::{
-    backup, cluster, documents, events, find, line_protocol, rules, set_aside, siddhi, sinks, sql,
-    statements, system, tail,
+    backup, cluster, documents, events, find, influxql, line_protocol, otlp, remote_write, rules, set_aside,
+    siddhi, sinks, sql, statements, system, tail,
 };
 
 #[derive(OpenApi)]
@@ -41,6 +41,8 @@ use crate::routes::{
         (name = "events", description = "Streams and the events sent to them"),
         (name = "sinks", description = "Events on their way to other systems, and those that were refused there"),
         (name = "line protocol", description = "InfluxDB's routes for writing: each line is an event of the stream that its measurement names"),
+        (name = "influxql", description = "InfluxDB's route for queries: streams are measurements"),
+        (name = "telemetry", description = "OpenTelemetry's logs, metrics and spans, and Prometheus' samples: each record is an event of the stream of its kind"),
         (name = "documents", description = "Collections of JSON documents, in MongoDB's relaxed Extended JSON"),
         (name = "sql", description = "Queries over everything"),
         (name = "queries", description = "SiddhiQL: what queries hold"),
@@ -85,9 +87,16 @@ fn documented_routes() -> OpenApiRouter<Arc<AppState>> {
         .routes(routes!(line_protocol::write_v1))
         .routes(routes!(line_protocol::write_v2))
         .routes(routes!(line_protocol::write_v3))
-        .routes(routes!(line_protocol::query::create_database))
+        .routes(routes!(influxql::get, influxql::post))
         .routes(routes!(line_protocol::health::ping))
         .routes(routes!(line_protocol::health::health))
+        .routes(routes!(otlp::logs))
+        .routes(routes!(otlp::metrics))
+        .routes(routes!(otlp::traces))
+        .routes(routes!(otlp::grpc::logs))
+        .routes(routes!(otlp::grpc::metrics))
+        .routes(routes!(otlp::grpc::traces))
+        .routes(routes!(remote_write::write))
         .routes(routes!(sinks::list))
         .routes(routes!(sinks::undelivered))
         .routes(routes!(sinks::retry))
@@ -142,6 +151,8 @@ pub(crate) fn router(app: Arc<AppState>) -> Router {
         }))
         .layer(from_fn(line_protocol::errors::own_form))
         .layer(from_fn_with_state(app.clone(), observe::observe))
+        // outside of the metrics: an error of gRPC has the status 200
+        .layer(from_fn(otlp::errors::own_form))
         .with_state(app)
 }
 

@@ -155,7 +155,7 @@ pub(crate) fn not_events(schema: &str, name: &str) -> Error {
 }
 
 /// Returns what evaluates an expression over rows with `schema`, with the time of the statement for `now()`.
-fn physical(
+pub(crate) fn physical(
     state: &SessionState,
     expr: Expr,
     schema: &SchemaRef,
@@ -199,7 +199,7 @@ fn table_text(table: &TableWithJoins) -> Option<String> {
 
 fn more_than_the_row() -> Error {
     Error::invalid(
-        "the condition and the values may use the columns of the row, constants and functions, no queries",
+        "the condition, the values and RETURNING may use the columns of the row, constants and functions, no queries",
     )
 }
 
@@ -221,7 +221,7 @@ fn projection_and_scan(plan: &LogicalPlan) -> Result<(&Projection, &TableScan)> 
 }
 
 /// Returns the expressions of a projection directly over a table, and the table's schema.
-fn row_expressions(plan: &LogicalPlan) -> Result<(Vec<Expr>, SchemaRef)> {
+pub(crate) fn row_expressions(plan: &LogicalPlan) -> Result<(Vec<Expr>, SchemaRef)> {
     let (projection, scan) = projection_and_scan(plan)?;
     let exprs = projection.expr.iter().map(|expr| {
         let mut has_query = false;
@@ -270,7 +270,8 @@ fn assignable(schema: &Schema, name: &str, fixed: &[String]) -> Result<usize> {
 }
 
 /// A cast that fails for a value that does not fit, instead of making it null.
-const STRICT: CastOptions<'static> = CastOptions { safe: false, format_options: FormatOptions::new() };
+pub(crate) const STRICT: CastOptions<'static> =
+    CastOptions { safe: false, format_options: FormatOptions::new() };
 
 /// Condition and new values of rows with the columns of `schema`.
 struct ConditionalUpdate {

@@ -153,6 +153,10 @@ impl Dialect for TidemillDialect {
         GENERIC.dialect()
     }
 
+    fn supports_insert_table_alias(&self) -> bool {
+        true
+    }
+
     fn is_delimited_identifier_start(&self, ch: char) -> bool {
         GENERIC.is_delimited_identifier_start(ch)
     }

@@ -24,6 +24,7 @@ mod execution;
 mod functions;
 mod gap_fill;
 mod hot;
+mod insert;
 mod interrupt;
 mod names;
 mod optimizer;
@@ -43,6 +44,7 @@ mod time_cast;
 mod times;
 mod tree;
 mod visible_tables;
+mod writing;
 
 pub use arrow::datatypes::SchemaRef;
 pub use options::SqlOptions;

@@ -20,15 +20,7 @@ use crate::{asof, execution::stack, names, pg_catalog, tree};
 /// not SQL; `Invalid` with an alternative for statements that write, for more than one statement, and for one
 /// that is nested too deeply or too large ([`tree::bound`]).
 pub(crate) fn parse(state: &SessionState, text: &str, bytes_max: usize) -> Result<(Statement, Mentions)> {
-    if text.len() > bytes_max {
-        return Err(Error::limit(format!(
-            "the query is {} bytes long, the limit is {bytes_max} (`sql.text_bytes_max`)",
-            text.len()
-        )));
-    }
-    if tree::too_many_brackets(text) {
-        return Err(nested());
-    }
+    check_size(text, bytes_max)?;
     stack::parsing(text, || {
         let mut statement = one_statement(state, text)?;
         // before `bound` rewrites expressions, because columns are named by their original text
@@ -40,7 +32,26 @@ pub(crate) fn parse(state: &SessionState, text: &str, bytes_max: usize) -> Resul
     })?
 }
 
-fn one_statement(state: &SessionState, text: &str) -> Result<Statement> {
+/// Checks that a text may be parsed.
+///
+/// Errors: `LimitReached` for text longer than `bytes_max`; `Invalid` for too many brackets.
+pub(crate) fn check_size(text: &str, bytes_max: usize) -> Result<()> {
+    if text.len() > bytes_max {
+        return Err(Error::limit(format!(
+            "the query is {} bytes long, the limit is {bytes_max} (`sql.text_bytes_max`)",
+            text.len()
+        )));
+    }
+    match tree::too_many_brackets(text) {
+        true => Err(nested()),
+        false => Ok(()),
+    }
+}
+
+/// Parses one statement, whatever it does.
+///
+/// Errors: those of the syntax, with their place; there is more than one.
+pub(crate) fn one_statement(state: &SessionState, text: &str) -> Result<Statement> {
     let levels = state.config_options().sql_parser.recursion_limit.get();
     let tokens = asof::tokens(text, &TidemillDialect)?;
     let has_asof = tokens.is_some();
@@ -111,7 +122,10 @@ fn located(message: &str, text: &str) -> Error {
 fn check_read_only(statement: &Statement) -> Result<()> {
     match statement {
         Statement::Statement(ast) => check_read_only_ast(ast),
-        Statement::Explain(explain) => check_read_only(&explain.statement),
+        Statement::Explain(explain) => match explain.statement.as_ref() {
+            Statement::Statement(ast) => check_explained(ast),
+            other => check_read_only(other),
+        },
         Statement::CopyTo(_) => Err(not_supported("COPY", EXPORT)),
         Statement::CreateExternalTable(_) => Err(not_supported("CREATE", DECLARE)),
         Statement::Reset(_) => Err(not_supported("RESET", SETTINGS)),
@@ -120,6 +134,7 @@ fn check_read_only(statement: &Statement) -> Result<()> {
 
 const SEND: &str =
     "send events to a stream (POST /api/v1/streams/NAME), change documents through their collection";
+const INSERT: &str = "begin with INSERT INTO a stream, with the query behind it";
 const DECLARE: &str = "streams are declared in the app's rules, collections appear with their first document";
 const EXPORT: &str = "run the query with the output format csv, json or ndjson and keep what it prints";
 const SETTINGS: &str = "limits of queries are settings of the app: sql.memory_bytes, sql.query_timeout …";
@@ -130,6 +145,13 @@ const DIRECT: &str = "send the query itself";
 
 fn not_supported(verb: &str, instead: &str) -> Error {
     Error::invalid(format!("{verb} is not supported. Instead: {instead}"))
+}
+
+fn check_explained(ast: &Ast) -> Result<()> {
+    match ast {
+        Ast::Insert(_) => Err(not_supported("EXPLAIN of INSERT", "explain its query")),
+        other => check_read_only_ast(other),
+    }
 }
 
 fn check_read_only_ast(ast: &Ast) -> Result<()> {
@@ -145,10 +167,9 @@ fn check_read_only_ast(ast: &Ast) -> Result<()> {
             let _ = ast.visit(&mut visitor);
             return visitor.0.map_or(Ok(()), Err);
         }
-        Ast::Explain { statement, .. } => return check_read_only_ast(statement),
-        Ast::Insert(_) | Ast::Update { .. } | Ast::Delete(_) | Ast::Merge { .. } | Ast::Truncate { .. } => {
-            SEND
-        }
+        Ast::Explain { statement, .. } => return check_explained(statement),
+        Ast::Insert(_) => INSERT,
+        Ast::Update { .. } | Ast::Delete(_) | Ast::Merge { .. } | Ast::Truncate { .. } => SEND,
         Ast::Copy { .. } | Ast::CopyIntoSnowflake { .. } | Ast::Unload { .. } => EXPORT,
         Ast::Set(_) => SETTINGS,
         Ast::StartTransaction { .. } | Ast::Commit { .. } | Ast::Rollback { .. } | Ast::Savepoint { .. } => {
@@ -177,7 +198,7 @@ impl Visitor for WriteFinder {
         query: &datafusion::logical_expr::sqlparser::ast::Query,
     ) -> ControlFlow<Self::Break> {
         let found = match query.body.as_ref() {
-            SetExpr::Insert(_) => Some(not_supported("INSERT", SEND)),
+            SetExpr::Insert(_) => Some(not_supported("INSERT inside of a query", INSERT)),
             SetExpr::Update(_) => Some(not_supported("UPDATE", SEND)),
             SetExpr::Delete(_) => Some(not_supported("DELETE", SEND)),
             SetExpr::Merge(_) => Some(not_supported("MERGE", SEND)),

@@ -1,5 +1,6 @@
 //! Streaming result of a query.
 
+use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,8 +10,9 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::{FieldRef, SchemaRef};
 use bytes::Bytes;
 use futures::{FutureExt, Stream, StreamExt};
+use parking_lot::Mutex;
 use tidemill_access::Principal;
-use tidemill_database::{ClientSession, ResultColumn};
+use tidemill_database::{BadRows, ClientSession, ResultColumn, StagedInsert};
 use tidemill_types::{Error, Result, Value};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
@@ -33,6 +35,30 @@ pub(crate) struct QueryRequest {
     pub format: Option<Format>,
     /// Session of the client.
     pub session: Option<Arc<ClientSession>>,
+    /// Treatment of rows of an `INSERT` that do not fit.
+    pub bad_rows: BadRows,
+    /// Place for the rows of an `INSERT` that are not to be sent; `None` if they are.
+    pub staged: Option<StagedRows>,
+}
+
+/// Place for the rows of an `INSERT`, until its caller takes them.
+#[derive(Clone, Default)]
+pub(crate) struct StagedRows(Arc<Mutex<Option<StagedInsert>>>);
+
+impl StagedRows {
+    pub fn put(&self, insert: StagedInsert) {
+        *self.0.lock() = Some(insert);
+    }
+
+    pub fn take(&self) -> Option<StagedInsert> {
+        self.0.lock().take()
+    }
+}
+
+impl fmt::Debug for StagedRows {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StagedRows").finish_non_exhaustive()
+    }
 }
 
 impl QueryRequest {
@@ -45,6 +71,8 @@ impl QueryRequest {
             parameters: Arc::from([]),
             format: None,
             session: None,
+            bad_rows: BadRows::Refuse,
+            staged: None,
         }
     }
 
@@ -56,8 +84,11 @@ impl QueryRequest {
 
 impl From<tidemill_database::QueryRequest> for QueryRequest {
     fn from(request: tidemill_database::QueryRequest) -> Self {
-        let tidemill_database::QueryRequest { text, parameters, missing, principal, session, .. } = request;
-        Self { text: text.into(), principal, missing, parameters: parameters.into(), format: None, session }
+        let tidemill_database::QueryRequest {
+            text, parameters, missing, principal, session, bad_rows, ..
+        } = request;
+        let (text, parameters) = (text.into(), parameters.into());
+        Self { text, principal, missing, parameters, format: None, session, bad_rows, staged: None }
     }
 }
 

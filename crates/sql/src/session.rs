@@ -7,23 +7,23 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use bytes::Bytes;
 use datafusion::execution::SessionState;
-use datafusion::physical_plan::SendableRecordBatchStream;
 use futures::future::{Abortable, Either};
 use tidemill_access::{Action, Principal};
-use tidemill_database::Description;
+use tidemill_database::{Description, OpenStream, StagedInsert, is_insert};
 use tidemill_types::{Error, Result};
 use tokio::runtime::{Handle, Runtime};
 use tokio::sync::{mpsc, oneshot};
 
+use crate::catalog::DEFAULT_SCHEMA;
 use crate::change::Change;
-use crate::error::{ended, too_long};
+use crate::error::too_long;
 use crate::events::TabletWidths;
 use crate::execution::cancel;
-use crate::execution::running::{Forwarded, RunningQuery, one_row, shown};
+use crate::execution::running::{Forwarded, RunningQuery, shown};
 use crate::execution::statements::{RunningStatement, Statements, kept_text};
 use crate::execution::threads::{self, StatementThreads};
 use crate::execution::work::{Places, Work};
-use crate::hot::{HotAccess, HotStore};
+use crate::hot::HotStore;
 use crate::output::{Encoder, Format};
 use crate::pg_catalog::{self, FunctionKind};
 use crate::plans::logical_query::LogicalQuery;
@@ -31,7 +31,8 @@ use crate::plans::parameters::ParameterTypes;
 use crate::plans::plan_cache::PlanCache;
 use crate::plans::prepared::Prepared;
 use crate::query::{
-    AbortOnDrop, ClosingFlag, EncodedQuery, QueryMessage, QueryRequest, QueryResult, QueryRows, Watchdog,
+    AbortOnDrop, ClosingFlag, EncodedQuery, QueryMessage, QueryRequest, QueryResult, QueryRows, StagedRows,
+    Watchdog,
 };
 use crate::session_state::{environment, one_thread, session_state};
 use crate::session_tables::SessionTables;
@@ -208,6 +209,12 @@ impl Sql {
     }
 
     async fn described(&self, request: QueryRequest) -> Result<Description> {
+        if is_insert(&request.text) {
+            let job = |shared: Arc<Shared>, request: QueryRequest| async move {
+                shared.describe_insert(&request).await
+            };
+            return self.on_thread(&request, job).await;
+        }
         let description = |_: &Shared, planned: LogicalQuery| {
             let parameters = ParameterTypes::described(&planned.plan)?;
             let columns = pg_catalog::without_marks(planned.plan.schema().inner());
@@ -216,28 +223,59 @@ impl Sql {
         self.planned(&request, description).await
     }
 
+    /// Checks the rows of an `INSERT` without sending them.
+    ///
+    /// Errors: those of [`Self::run`]; `Invalid` for another statement, and for a row that does not fit, unless bad rows are kept.
+    pub async fn stage(&self, request: tidemill_database::QueryRequest) -> Result<StagedInsert> {
+        if !is_insert(&request.text) {
+            return Err(Error::invalid("expected INSERT"));
+        }
+        let (origin, staged) = (request.origin, StagedRows::default());
+        let request = QueryRequest { staged: Some(staged.clone()), ..request.into() };
+        self.shared.query(request, origin).await?.collect().await?;
+        staged.take().ok_or_else(|| Error::internal("an INSERT has ended without its rows"))
+    }
+
+    /// Returns the stream that a statement names, for a caller who may write it.
+    ///
+    /// Errors: those of [`tidemill_database::Database::open_stream`].
+    pub fn open_stream(&self, schema: Option<&str>, name: &str, principal: &Principal) -> Result<OpenStream> {
+        self.shared.open_stream(schema.unwrap_or(DEFAULT_SCHEMA), name, principal)
+    }
+
     /// Plans a query without hot data and values for its parameters, and returns what `then` makes of it.
     async fn planned<T: Send + 'static>(
         &self,
         request: &QueryRequest,
         then: fn(&Shared, LogicalQuery) -> Result<T>,
     ) -> Result<T> {
+        let job = move |shared: Arc<Shared>, request: QueryRequest| async move {
+            then(&shared, shared.plan_alone(&request, None).await?)
+        };
+        self.on_thread(request, job).await
+    }
+
+    /// Returns what `job` makes of a request on a thread of queries, within the time of a query.
+    async fn on_thread<T: Send + 'static, F: Future<Output = Result<T>> + Send + 'static>(
+        &self,
+        request: &QueryRequest,
+        job: impl FnOnce(Arc<Shared>, QueryRequest) -> F + Send + 'static,
+    ) -> Result<T> {
         let shared = &self.shared;
         let statement = shared.statements.unlisted(kept_text(&request.text), shared.options.query_timeout);
         let _reader = statement.reader();
-        let (planned_in, planned) = oneshot::channel();
+        let (done_in, done) = oneshot::channel();
         shared.start_thread(Work::new(statement, shared.places.clone()), {
             let (shared, request) = (shared.clone(), request.clone());
             move |_| async move {
-                let planned = shared.plan_alone(&request, None).await;
                 // its caller has gone if this fails
-                let _ = planned_in.send(planned.and_then(|planned| then(&shared, planned)));
+                let _ = done_in.send(job(shared, request).await);
             }
         })?;
         let limit = shared.options.query_timeout;
         let timeout = {
             let _timers = shared.timers.enter();
-            tokio::time::timeout(limit, planned)
+            tokio::time::timeout(limit, done)
         };
         timeout.await.map_err(|_| too_long(limit))?.map_err(|_| shared.closing.ended_early())?
     }
@@ -457,6 +495,9 @@ impl Shared {
             }
             return Ok(running(self.change(work, change?, &request.principal).await?, Arc::default()));
         }
+        if is_insert(text) {
+            return Ok(running(self.insert(work, request).await?, Arc::default()));
+        }
         // plans are kept by text, with the values in it, for callers that see the same tables: all of them
         let shares_plans = request.principal.can_everywhere(Action::Read);
         let kept = self.plans.get(text, missing).filter(|_| shares_plans && request.parameters.is_empty());
@@ -466,42 +507,11 @@ impl Shared {
             }
             self.plans.remove(text, missing, &plan);
         }
-        // how rows lie in hot data is known only once they are decoded: what the first plan cannot read there is then
-        // planned again
-        let hot = self.hot.as_ref();
-        let accesses = [hot.map(HotAccess::all), hot.map(HotAccess::rows)];
-        for hot in accesses.into_iter().flatten().map(Some).chain([None]) {
-            let planned = self.plan_physical(request, hot).await?;
-            let files = planned.files.clone();
-            if let Some(stream) = self.start_planned(&planned, work).await? {
-                if let Some(plan) = planned.reusable.filter(|_| shares_plans) {
-                    self.plans.put(text, missing, Arc::new(plan));
-                }
-                return Ok(running(stream, files));
-            }
+        let (planned, stream) = self.start_new(work, request).await?;
+        let files = planned.files.clone();
+        if let Some(plan) = planned.reusable.filter(|_| shares_plans) {
+            self.plans.put(text, missing, Arc::new(plan));
         }
-        Err(Error::internal("a plan without hot data asks for some"))
-    }
-
-    /// Deletes or changes stored events and returns how many, as a result of one row. What has begun when the statement has to
-    /// end is finished.
-    async fn change(
-        self: &Arc<Self>,
-        work: &Arc<Work>,
-        change: Change,
-        principal: &Principal,
-    ) -> Result<SendableRecordBatchStream> {
-        let (stream, rewriter) = self.plan_change(&change, principal).await?;
-        work.become_long().await.map_err(|stop| ended(&stop))?;
-        work.statement().set_phase(StatementPhase::Running);
-        work.statement().begin_change();
-        let (tables, held) = (self.tables_of(principal), work.clone());
-        let rewrite = tokio::task::spawn_blocking(move || {
-            // it keeps its place, and is listed, until it has ended
-            let _held = held;
-            tables.rewrite(&stream, rewriter)
-        });
-        let done = rewrite.await.map_err(|_| self.closing.ended_early())??;
-        Ok(one_row(change.result(done.deleted + done.changed)?))
+        Ok(running(stream, files))
     }
 }

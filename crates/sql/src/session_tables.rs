@@ -7,6 +7,7 @@ use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray, TimestampMicr
 use arrow::datatypes::SchemaRef;
 use bytes::Bytes;
 use object_store::ObjectStore;
+use tidemill_database::{AppendReceipt, AppendRequest, OpenStream};
 use tidemill_types::{Result, Timestamp};
 use tidemill_zones::{Rewritten, RowRewriter, Table, TableSnapshot, TabletKeys};
 use url::Url;
@@ -72,6 +73,18 @@ impl Tables for SessionTables {
 
     fn rewrite(&self, stream: &str, rewriter: RowRewriter) -> Result<Rewritten> {
         self.tables.rewrite(stream, rewriter)
+    }
+
+    fn open_stream(&self, name: &str) -> Result<Option<OpenStream>> {
+        self.tables.open_stream(name)
+    }
+
+    fn append(&self, request: AppendRequest) -> Result<AppendReceipt> {
+        self.tables.append(request)
+    }
+
+    fn catch_up(&self) -> Result<()> {
+        self.tables.catch_up()
     }
 
     fn object_store(&self) -> (Url, Arc<dyn ObjectStore>) {

@@ -7,6 +7,7 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use bytes::Bytes;
 use object_store::ObjectStore;
+use tidemill_database::{AppendReceipt, AppendRequest, OpenStream};
 use tidemill_types::{Error, Result};
 use tidemill_zones::{Rewritten, RowRewriter, Table, TableSnapshot, TabletKeys};
 use url::Url;
@@ -81,6 +82,29 @@ pub trait Tables: Send + Sync + 'static {
     fn rewrite(&self, stream: &str, rewriter: RowRewriter) -> Result<Rewritten> {
         let _ = rewriter;
         Err(Error::invalid(format!("the events of `{stream}` cannot be changed here")))
+    }
+
+    /// Returns a stream that takes events; `None` for one that does not, as by default.
+    ///
+    /// Errors: `Unavailable`.
+    fn open_stream(&self, name: &str) -> Result<Option<OpenStream>> {
+        let _ = name;
+        Ok(None)
+    }
+
+    /// Appends checked events. Called from a thread that may wait.
+    ///
+    /// Errors: `Invalid` where no events are taken, as by default; those of [`tidemill_database::Database::append`].
+    fn append(&self, request: AppendRequest) -> Result<AppendReceipt> {
+        let _ = request;
+        Err(Error::invalid("events cannot be sent here"))
+    }
+
+    /// Waits until every event that was acknowledged is in the tables. Called from a thread that may wait.
+    ///
+    /// Errors: `Unavailable`.
+    fn catch_up(&self) -> Result<()> {
+        Ok(())
     }
 
     /// Returns the object store to which the tablets' paths are relative, and its URL in plans.

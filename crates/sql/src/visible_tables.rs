@@ -8,6 +8,7 @@ use arrow::datatypes::SchemaRef;
 use bytes::Bytes;
 use object_store::ObjectStore;
 use tidemill_access::{Action, Principal, Resource};
+use tidemill_database::{AppendReceipt, AppendRequest, OpenStream};
 use tidemill_types::{Error, ErrorKind, Result};
 use tidemill_zones::{Rewritten, RowRewriter, Table, TableSnapshot, TabletKeys};
 use url::Url;
@@ -96,6 +97,23 @@ impl Tables for VisibleTables {
     fn rewrite(&self, stream: &str, rewriter: RowRewriter) -> Result<Rewritten> {
         self.principal.may(Action::Write, &Resource::stream(stream))?;
         self.tables.rewrite(stream, rewriter)
+    }
+
+    fn open_stream(&self, name: &str) -> Result<Option<OpenStream>> {
+        self.principal.may(Action::Write, &Resource::stream(name))?;
+        self.tables.open_stream(name)
+    }
+
+    fn append(&self, request: AppendRequest) -> Result<AppendReceipt> {
+        request
+            .events
+            .streams()
+            .try_for_each(|name| self.principal.may(Action::Write, &Resource::stream(name)))?;
+        self.tables.append(request)
+    }
+
+    fn catch_up(&self) -> Result<()> {
+        self.tables.catch_up()
     }
 
     fn object_store(&self) -> (Url, Arc<dyn ObjectStore>) {

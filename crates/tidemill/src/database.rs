@@ -6,8 +6,8 @@ use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt};
 use tidemill_access::{Action, Principal, Resource};
 use tidemill_database::{
-    BatchReply, Database, Description, EncodedReply, Format, QueryRequest, RejectedEvent, SendReceipt,
-    SendRequest, StatementInfo,
+    AppendReceipt, AppendRequest, BatchReply, Database, Description, EncodedReply, Format, OpenStream,
+    QueryRequest, RejectedEvent, SendReceipt, SendRequest, StagedInsert, StatementInfo, is_insert,
 };
 use tidemill_engine::{Engine, SendOptions};
 use tidemill_files::events_from_arrow_stream;
@@ -15,6 +15,7 @@ use tidemill_sql::{QueryResult, QueryRows, Sql};
 use tidemill_types::{BadRow, DecodedRows, Error, Result, RowOrigin};
 
 use crate::options;
+use crate::tables::append;
 
 /// SQL over an engine, whose statements see every event that was acknowledged before they started.
 #[derive(Clone)]
@@ -26,7 +27,7 @@ pub struct EngineDatabase {
 impl EngineDatabase {
     /// Starts a statement after everything that was acknowledged is applied.
     pub(crate) async fn start(&self, request: QueryRequest) -> Result<QueryResult> {
-        self.caught_up().await?;
+        self.caught_up_for(&request).await?;
         self.sql.run(request).await
     }
 
@@ -34,6 +35,11 @@ impl EngineDatabase {
     pub(crate) fn run_blocking(&self, request: QueryRequest) -> Result<QueryRows> {
         self.engine.catch_up()?;
         futures::executor::block_on(async { self.sql.run(request).await?.collect().await })
+    }
+
+    /// Waits for a statement that reads. An `INSERT` waits by itself if it has a query.
+    async fn caught_up_for(&self, request: &QueryRequest) -> Result<()> {
+        if is_insert(&request.text) { Ok(()) } else { self.caught_up().await }
     }
 
     async fn caught_up(&self) -> Result<()> {
@@ -61,7 +67,7 @@ impl Database for EngineDatabase {
     ) -> BoxFuture<'static, Result<EncodedReply>> {
         let database = self.clone();
         async move {
-            database.caught_up().await?;
+            database.caught_up_for(&request).await?;
             let result = database.sql.run_encoded(request, format).await?;
             let columns = result.columns();
             // a result without rows may have no bytes at all, and callers may poll again after the end
@@ -80,6 +86,29 @@ impl Database for EngineDatabase {
         async move {
             let sent = tokio::task::spawn_blocking(move || send(&engine, request)).await;
             sent.map_err(|e| Error::internal("sending events was cut short").with_source(e))?
+        }
+        .boxed()
+    }
+
+    fn stage(&self, request: QueryRequest) -> BoxFuture<'static, Result<StagedInsert>> {
+        let database = self.clone();
+        async move { database.sql.stage(request).await }.boxed()
+    }
+
+    fn open_stream(
+        &self,
+        schema: Option<&str>,
+        name: &str,
+        principal: &Principal,
+    ) -> BoxFuture<'static, Result<OpenStream>> {
+        std::future::ready(self.sql.open_stream(schema, name, principal)).boxed()
+    }
+
+    fn append(&self, request: AppendRequest) -> BoxFuture<'static, Result<AppendReceipt>> {
+        let engine = self.engine.clone();
+        async move {
+            let appended = tokio::task::spawn_blocking(move || append(&engine, request)).await;
+            appended.map_err(|e| Error::internal("appending events was cut short").with_source(e))?
         }
         .boxed()
     }

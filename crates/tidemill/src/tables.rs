@@ -6,9 +6,11 @@ use std::sync::{Arc, Weak};
 use arrow_array::RecordBatch;
 use bytes::Bytes;
 use object_store::ObjectStore;
-use tidemill_engine::{Engine, SYSTEM_TABLES};
+use tidemill_access::{Action, Resource};
+use tidemill_database::{AppendReceipt, AppendRequest, OpenStream};
+use tidemill_engine::{Engine, SYSTEM_TABLES, SendOptions};
 use tidemill_sql::{Moment, SchemaRef, SystemTable, Tables};
-use tidemill_types::{Error, Result};
+use tidemill_types::{Error, Result, Timestamp};
 use tidemill_zones::{Rewritten, RowRewriter, Table, TableSnapshot, TabletKeys};
 use url::Url;
 
@@ -93,6 +95,23 @@ impl Tables for EngineTables {
         self.running()?.rewrite_events(stream, rewriter)
     }
 
+    fn open_stream(&self, name: &str) -> Result<Option<OpenStream>> {
+        let engine = self.running()?;
+        // only a stream of a former app has a table and no schema
+        let Ok(schema) = engine.stream_schema(name) else { return Ok(None) };
+        let (schema, clock) = (schema.clone(), self.engine.clone());
+        let clock = move || clock.upgrade().map_or(Timestamp(0), |engine| engine.now());
+        Ok(Some(OpenStream { schema, clock: Arc::new(clock) }))
+    }
+
+    fn append(&self, request: AppendRequest) -> Result<AppendReceipt> {
+        append(&*self.running()?, request)
+    }
+
+    fn catch_up(&self) -> Result<()> {
+        self.running()?.catch_up()
+    }
+
     fn object_store(&self) -> (Url, Arc<dyn ObjectStore>) {
         self.store.clone()
     }
@@ -100,4 +119,24 @@ impl Tables for EngineTables {
     fn tablet_keys(&self) -> Option<TabletKeys> {
         self.keys.clone()
     }
+}
+
+/// Appends checked events, whose streams have to be as they were when they were checked.
+pub(crate) fn append(engine: &Engine, request: AppendRequest) -> Result<AppendReceipt> {
+    let AppendRequest { events, origin, principal, reports_stored } = request;
+    events.streams().try_for_each(|name| principal.may(Action::Write, &Resource::stream(name)))?;
+    for schema in events.schemas() {
+        if engine.stream_schema(&schema.name).ok() != Some(schema) {
+            return Err(Error::conflict(format!(
+                "the stream `{}` was changed by a deploy since its events were checked: send them again",
+                schema.name
+            )));
+        }
+    }
+    let options = SendOptions { origin: origin.to_owned(), wait: reports_stored, ..SendOptions::default() };
+    let reply = engine.send_rows(events.into_rows()?, &options)?;
+    let address = |event: Option<String>| event.map(|text| text.parse()).transpose();
+    let stored = reply.events.filter(|_| reports_stored);
+    let stored = stored.map(|events| events.into_iter().map(address).collect::<Result<_>>()).transpose()?;
+    Ok(AppendReceipt { accepted: reply.accepted, stored })
 }

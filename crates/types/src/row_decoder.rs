@@ -159,14 +159,27 @@ impl RowDecoder {
         time: Timestamp,
         text: &[u8],
     ) {
-        let (schema, builder) = &mut self.builders[usize::from(stream)];
-        match builder.push_cells(cells, time) {
-            Ok(()) => {
-                self.order.push(stream);
-                self.out.row_numbers.push(origin.number);
-            }
-            Err(e) => self.out.rejected.push(BadRow::new(origin, Some(&schema.name), e, text)),
+        if let Err(e) = self.try_push_cells(origin, stream, cells, time) {
+            let (schema, _) = &self.builders[usize::from(stream)];
+            self.out.rejected.push(BadRow::new(origin, Some(&schema.name), e, text));
         }
+    }
+
+    /// Decodes one row as [`Self::push_cells`] does. The caller rejects a row that does not fit, with its text.
+    ///
+    /// Errors: those of [`BatchBuilder::push_cells`].
+    pub fn try_push_cells<'c>(
+        &mut self,
+        origin: RowOrigin,
+        stream: u16,
+        cells: impl IntoIterator<Item = (&'c str, CellValue<'c>)>,
+        time: Timestamp,
+    ) -> Result<()> {
+        let (_, builder) = &mut self.builders[usize::from(stream)];
+        builder.push_cells(cells, time)?;
+        self.order.push(stream);
+        self.out.row_numbers.push(origin.number);
+        Ok(())
     }
 
     fn stream_of(&self, field: &str, row: &[u8]) -> Result<u16, String> {

@@ -60,7 +60,7 @@ impl MetricKind {
 }
 
 /// Metric with a value for each combination of labels.
-pub(super) struct Metric {
+pub(super) struct LabelledMetric {
     pub(super) spec: MetricSpec,
     series: BTreeMap<Vec<String>, Series>,
 }
@@ -74,7 +74,7 @@ struct Series {
     quantiles: Option<RecentValues>,
 }
 
-impl Metric {
+impl LabelledMetric {
     pub(super) fn new(spec: MetricSpec) -> Self {
         Self { spec, series: BTreeMap::new() }
     }
@@ -223,12 +223,12 @@ impl RecentValues {
 mod tests {
     use super::*;
 
-    fn metric(kind: MetricKind, labels: &[&str]) -> Metric {
+    fn metric(kind: MetricKind, labels: &[&str]) -> LabelledMetric {
         let labels = labels.iter().map(|label| (*label).to_owned()).collect();
-        Metric::new(MetricSpec { name: "m".into(), help: "a\\b\nc".into(), kind, labels })
+        LabelledMetric::new(MetricSpec { name: "m".into(), help: "a\\b\nc".into(), kind, labels })
     }
 
-    fn text(metric: &mut Metric, now: Instant) -> String {
+    fn text(metric: &mut LabelledMetric, now: Instant) -> String {
         let mut out = String::new();
         metric.write(now, &mut out);
         out

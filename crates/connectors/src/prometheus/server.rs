@@ -15,7 +15,7 @@ use hyper_util::server::conn::auto;
 use parking_lot::Mutex;
 use tokio::net::TcpStream;
 
-use super::metric::{Metric, MetricSpec};
+use super::metric::{LabelledMetric, MetricSpec};
 use crate::ports::{PortService, Ports, SharedPort};
 
 /// Type of Prometheus' text format.
@@ -26,7 +26,7 @@ static PORTS: Ports<MetricServer> = Ports::new();
 /// Metrics of one address, by name.
 #[derive(Default)]
 pub(super) struct MetricServer {
-    metrics: Mutex<BTreeMap<String, Arc<Mutex<Metric>>>>,
+    metrics: Mutex<BTreeMap<String, Arc<Mutex<LabelledMetric>>>>,
 }
 
 /// Opens the server of an address, or joins it.
@@ -40,9 +40,9 @@ impl MetricServer {
     /// Returns the metric of this name, which several sinks can share.
     ///
     /// Errors: another sink has declared it differently.
-    pub(super) fn metric(&self, spec: &MetricSpec) -> Result<Arc<Mutex<Metric>>, String> {
+    pub(super) fn metric(&self, spec: &MetricSpec) -> Result<Arc<Mutex<LabelledMetric>>, String> {
         let mut metrics = self.metrics.lock();
-        let new = || Arc::new(Mutex::new(Metric::new(spec.clone())));
+        let new = || Arc::new(Mutex::new(LabelledMetric::new(spec.clone())));
         let metric = metrics.entry(spec.name.clone()).or_insert_with(new).clone();
         match metric.lock().spec == *spec {
             true => Ok(metric.clone()),

@@ -15,7 +15,7 @@ use tidemill_connect::{
 use tidemill_types::{Error, EventId, FieldType, Result, Value, row_value};
 use url::Url;
 
-use super::metric::{BUCKETS, Metric, MetricKind, MetricSpec};
+use super::metric::{BUCKETS, LabelledMetric, MetricKind, MetricSpec};
 use super::server::{self, MetricServer, TEXT_FORMAT};
 use crate::cause::cause;
 use crate::http::client::{build, client_builder};
@@ -196,13 +196,13 @@ struct PrometheusSink {
 
 enum Target {
     Server { host: String, port: u16, open: Option<OpenServer> },
-    Gateway { url: Url, replaces: bool, client: reqwest::Client, metric: Mutex<Metric> },
+    Gateway { url: Url, replaces: bool, client: reqwest::Client, metric: Mutex<LabelledMetric> },
 }
 
 struct OpenServer {
     /// The server ends with its last sink.
     _port: Arc<SharedPort<MetricServer>>,
-    metric: Arc<Mutex<Metric>>,
+    metric: Arc<Mutex<LabelledMetric>>,
 }
 
 impl Target {
@@ -228,10 +228,10 @@ impl Target {
         }
         let client = build(client_builder().redirect(Policy::default()).timeout(PUSH_TIMEOUT))?;
         let replaces = options.text("push.operation").eq_ignore_ascii_case("push");
-        Ok(Self::Gateway { url, replaces, client, metric: Mutex::new(Metric::new(spec.clone())) })
+        Ok(Self::Gateway { url, replaces, client, metric: Mutex::new(LabelledMetric::new(spec.clone())) })
     }
 
-    fn metric(&self) -> Option<&Mutex<Metric>> {
+    fn metric(&self) -> Option<&Mutex<LabelledMetric>> {
         match self {
             Self::Server { open, .. } => open.as_ref().map(|open| &*open.metric),
             Self::Gateway { metric, .. } => Some(metric),
@@ -315,7 +315,13 @@ impl SinkConnector for PrometheusSink {
 
 impl PrometheusSink {
     /// Updates the metric by an event. Errors: why the event is refused.
-    fn apply(&self, metric: &mut Metric, batch: &SinkBatch, row: usize, now: Instant) -> Result<(), String> {
+    fn apply(
+        &self,
+        metric: &mut LabelledMetric,
+        batch: &SinkBatch,
+        row: usize,
+        now: Instant,
+    ) -> Result<(), String> {
         let value = match row_value(&batch.rows, self.value_column, row) {
             Value::Int(value) => value as f64,
             Value::Float(value) => value,

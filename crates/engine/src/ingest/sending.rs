@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering;
 
 use arrow_array::RecordBatch;
 use tidemill_types::{
-    BadRow, DecodedRows, EventId, InterleavedBatches, Offset, PartitionId, Result, RowOrigin, StreamSchema,
-    event_json,
+    BadRow, DecodedRows, Error, EventId, InterleavedBatches, Offset, PartitionId, Result, RowOrigin,
+    StreamSchema, event_json,
 };
 
 use crate::api::{BodyFormat, EmittedEvent, RowError, SendOptions, SendReply};
@@ -58,7 +58,8 @@ pub fn send_batch(node: &Node, stream: &str, batch: RecordBatch, options: &SendO
 /// Sends rows of one or several streams of the app: valid ones are applied, the others are returned with their reasons. Those that name
 /// a stream of the app are stored in `system.rejected`.
 ///
-/// Errors: `LimitReached` and `Unavailable` when the rows are not accepted now.
+/// Errors: `LimitReached` and `Unavailable` when the rows are not accepted now. The message says so if some may be in the log: that is
+/// when rows of several records have begun to be appended.
 pub fn send_rows(node: &Node, decoded: DecodedRows, options: &SendOptions) -> Result<SendReply> {
     let durability = options.durability.unwrap_or(node.app.deployment.settings.durability);
     let accepted = decoded.rows.len() as u64;
@@ -80,21 +81,24 @@ pub fn send_rows(node: &Node, decoded: DecodedRows, options: &SendOptions) -> Re
             .wait_for_room(PartitionId(*p as u32), timeout, || node.app.applying_waits_for(&node.host))?;
     }
     let mut tickets = Vec::new();
+    let is_one = records.len() == 1;
+    let in_part = |e: Error| if is_one { e } else { e.context("some of the events may be stored") };
     for (p, events) in records {
         let partition = PartitionId(p as u32);
-        let (ticket, reply) = if options.wait {
+        let appended = if options.wait {
             let entry = Entry::Events(Events { answered: !node.has_replica(partition), ..events });
-            let (ticket, reply) = node.append_for_reply(partition, entry, durability)?;
-            (ticket, Some(reply))
+            node.append_for_reply(partition, entry, durability).map(|(ticket, reply)| (ticket, Some(reply)))
         } else {
-            (node.host.append(partition, Entry::Events(events), durability, None)?, None)
+            node.host.append(partition, Entry::Events(events), durability, None).map(|ticket| (ticket, None))
         };
+        let (ticket, reply) = appended.map_err(|e| if tickets.is_empty() { e } else { in_part(e) })?;
         tickets.push((p, ticket, reply));
     }
     let (mut written, mut replies) = (Vec::new(), Vec::new());
     for (p, ticket, reply) in tickets {
         let early = is_planted(PlantedBug::AcknowledgeBeforeSync);
-        let receipt = if early { ticket.wait_assigned()? } else { ticket.wait()? };
+        let receipt = if early { ticket.wait_assigned() } else { ticket.wait() };
+        let receipt = receipt.map_err(in_part)?;
         written.push((p, receipt.offset));
         replies.extend(reply);
     }

@@ -101,7 +101,7 @@ async fn a_change_is_prepared_without_columns() {
     assert_eq!(show(&fetch(&mut client, info).await.unwrap()), ["4"]);
     assert_eq!(server.changes.load(Ordering::SeqCst), 2);
     let mut query = client.prepare("SELECT rows 1".to_owned(), None).await.unwrap();
-    assert_refused(query.execute_update().await, Code::InvalidArgument, "expected DELETE or UPDATE");
+    assert_refused(query.execute_update().await, Code::InvalidArgument, "expected INSERT, DELETE or UPDATE");
     assert_refused(client.prepare("SELECT x".to_owned(), None).await, Code::InvalidArgument, "line 1");
     assert_refused(
         client.prepare("SELECT rows 1".to_owned(), Some("t".into())).await,

@@ -75,7 +75,7 @@ async fn a_change_is_made_once_for_a_ticket() {
     assert_refused(fetch(&mut client, info).await, Code::Aborted, "has been made");
     assert_eq!(server.changes.load(Ordering::SeqCst), 2);
     let wrong = client.execute_update("SELECT rows 1".to_owned(), None).await;
-    assert_refused(wrong, Code::InvalidArgument, "expected DELETE or UPDATE");
+    assert_refused(wrong, Code::InvalidArgument, "expected INSERT, DELETE or UPDATE");
 }
 
 async fn cancel(client: &mut Client, info: &FlightInfo) -> CancelStatus {

@@ -66,7 +66,7 @@ impl SparseIndex {
 }
 
 /// The immutable part of a segment that a read may access.
-pub(crate) struct Span {
+pub(crate) struct SegmentSpan {
     /// Offset of the first record to decode, at or before the requested one; `pos` is its position.
     pub offset: u64,
     pub pos: u64,
@@ -79,7 +79,7 @@ pub(crate) struct Span {
 /// Reads records from offset `from` on: about `max_bytes`, at least one, none beyond the span.
 pub(crate) fn read_records(
     file: &dyn DiskFile,
-    span: &Span,
+    span: &SegmentSpan,
     from: u64,
     max_bytes: usize,
 ) -> Result<Vec<StoredRecord>> {

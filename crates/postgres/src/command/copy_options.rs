@@ -1,22 +1,30 @@
-//! `COPY (query) TO STDOUT` and `COPY table (columns) TO STDOUT`, with both spellings of their options.
+//! `COPY (query) TO STDOUT`, `COPY table (columns) TO STDOUT` and `COPY table (columns) FROM STDIN`, with both spellings of their
+//! options.
 
 use super::words::Words;
-use super::{CopyFormat, CopyOptions, CopyOut};
+use super::{Command, CopyFormat, CopyIn, CopyOptions, CopyOut, PlacedName};
 use crate::error::{PgError, Result, code};
 use crate::lexer::TokenKind;
 
 impl Words<'_> {
-    pub(super) fn copy(&mut self) -> Result<CopyOut> {
+    pub(super) fn copy(&mut self) -> Result<Command> {
         self.at = 1;
-        let text = match self.token(0) {
-            Some("(") => self.inner_query()?,
-            _ => self.table_query()?,
-        };
-        if self.is("FROM") {
-            return Err(PgError::not_supported(
-                "COPY FROM is not supported: send events by POST /api/v1/streams/NAME, or with `tidemill load`",
-            ));
+        if let Some("(") = self.token(0) {
+            let text = self.inner_query()?;
+            return self.copy_out(text);
         }
+        let start = self.at;
+        let text = self.table_query()?;
+        match self.is("FROM") {
+            true => {
+                self.at = start;
+                self.copy_in().map(Command::CopyIn)
+            }
+            false => self.copy_out(text),
+        }
+    }
+
+    fn copy_out(&mut self, text: String) -> Result<Command> {
         self.keyword("TO")?;
         if self.is("PROGRAM") || self.kind() == Some(TokenKind::Text) {
             return Err(PgError::not_supported(
@@ -24,9 +32,49 @@ impl Words<'_> {
             ));
         }
         self.keyword("STDOUT")?;
-        let options = self.options()?;
+        let options = self.options(false)?;
         self.end()?;
-        Ok(CopyOut { text, options })
+        Ok(Command::CopyOut(CopyOut { text, options }))
+    }
+
+    fn copy_in(&mut self) -> Result<CopyIn> {
+        let mut names = vec![self.placed_name()?];
+        while self.take(".") {
+            names.push(self.placed_name()?);
+        }
+        let columns = match self.take("(") {
+            false => None,
+            true => {
+                let mut columns = vec![self.placed_name()?];
+                while self.take(",") {
+                    columns.push(self.placed_name()?);
+                }
+                self.keyword(")")?;
+                Some(columns)
+            }
+        };
+        self.keyword("FROM")?;
+        if self.is("PROGRAM") || self.kind() == Some(TokenKind::Text) {
+            return Err(PgError::not_supported(
+                "COPY from a file or a program of the server is not supported: COPY … FROM STDIN, or \\copy in psql",
+            ));
+        }
+        self.keyword("STDIN")?;
+        let options = self.options(true)?;
+        if self.is("WHERE") {
+            return Err(PgError::not_supported(
+                "COPY … WHERE is not supported: send the rows that are meant",
+            ));
+        }
+        self.end()?;
+        let (schema, table) = match names.as_slice() {
+            [table] => (None, table),
+            [schema, table] => (Some(schema), table),
+            [catalog, schema, table] if catalog.name == "tidemill" => (Some(schema), table),
+            _ => return Err(PgError::new("42P01", "COPY: expected a table, or a schema and a table")),
+        };
+        let (schema, table) = (schema.map(|schema| schema.name.clone()), table.clone());
+        Ok(CopyIn { schema, table: PlacedName { position: names[0].position, ..table }, columns, options })
     }
 
     /// Takes the query in brackets.
@@ -74,8 +122,8 @@ impl Words<'_> {
         Ok(format!("SELECT {columns} FROM {table}"))
     }
 
-    fn options(&mut self) -> Result<CopyOptions> {
-        let mut given = Given::default();
+    fn options(&mut self, is_input: bool) -> Result<CopyOptions> {
+        let mut given = Given { is_input, ..Given::default() };
         self.skip(&["WITH"]);
         if self.take("(") {
             loop {
@@ -89,7 +137,7 @@ impl Words<'_> {
             self.keyword(")")?;
         } else {
             // the spelling before PostgreSQL 9
-            while self.token(0).is_some() {
+            while self.token(0).is_some() && !(is_input && self.is("WHERE")) {
                 let name = self.upper(0);
                 self.at += 1;
                 match name.as_str() {
@@ -136,6 +184,10 @@ impl Words<'_> {
                     Some(_) => {
                         let value = self.value()?.to_ascii_lowercase();
                         match value.as_str() {
+                            "match" if given.is_input => {
+                                given.matches_header = true;
+                                true
+                            }
                             "true" | "on" | "1" => true,
                             "false" | "off" | "0" => false,
                             _ => return Err(PgError::syntax("HEADER: expected true or false")),
@@ -147,6 +199,9 @@ impl Words<'_> {
             "QUOTE" => given.quote = Some(self.byte(name)?),
             "ESCAPE" => given.escape = Some(self.byte(name)?),
             "NULL" => given.null = Some(self.value()?),
+            "FORCE_NULL" | "FORCE_NOT_NULL" | "FREEZE" if given.is_input => {
+                return Err(PgError::not_supported(format!("COPY {name} is not supported: leave it out")));
+            }
             "FORCE_QUOTE" => {
                 if self.take("*") {
                     given.force_quote = vec!["*".to_owned()];
@@ -190,6 +245,8 @@ impl Words<'_> {
 /// Options that were given.
 #[derive(Default)]
 struct Given {
+    is_input: bool,
+    matches_header: bool,
     format: Option<CopyFormat>,
     has_header: bool,
     delimiter: Option<u8>,
@@ -206,6 +263,9 @@ impl Given {
         let has_csv = self.quote.is_some() || self.escape.is_some() || !self.force_quote.is_empty();
         if has_csv && !is_csv {
             return Err(PgError::not_supported("COPY: QUOTE, ESCAPE and FORCE_QUOTE are for FORMAT csv"));
+        }
+        if self.is_input && !self.force_quote.is_empty() {
+            return Err(PgError::not_supported("COPY: FORCE_QUOTE is for COPY … TO"));
         }
         let has_text = self.has_header || self.delimiter.is_some() || self.null.is_some();
         if has_text && format == CopyFormat::Binary {
@@ -234,6 +294,7 @@ impl Given {
         Ok(CopyOptions {
             format,
             has_header: self.has_header,
+            matches_header: self.matches_header,
             delimiter,
             null,
             quote,

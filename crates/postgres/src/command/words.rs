@@ -1,6 +1,6 @@
 //! Tokens of a statement, taken one after the other.
 
-use super::Command;
+use super::{Command, PlacedName};
 use crate::error::{PgError, Result};
 use crate::lexer::{Token, TokenKind};
 
@@ -74,6 +74,19 @@ impl<'t> Words<'t> {
         };
         self.at += 1;
         Ok(name)
+    }
+
+    /// Takes a name as it is written, without its quotes, with its place.
+    pub(super) fn placed_name(&mut self) -> Result<PlacedName> {
+        let start = self.tokens.get(self.at).map_or(self.text.len(), |token| token.start);
+        let written = (self.kind(), self.token(0));
+        let name = self.name()?;
+        let name = match written {
+            (Some(TokenKind::Word), Some(word)) => word.to_owned(),
+            _ => name,
+        };
+        let position = self.text.get(..start).map_or(1, |before| before.chars().count() + 1);
+        Ok(PlacedName { name, position })
     }
 
     pub(super) fn named(&mut self, at: usize, command: fn(String) -> Command) -> Result<Command> {

@@ -13,15 +13,15 @@ use super::prepare::show_columns;
 use crate::command::{Command, CopyOut, Count, UNLOCK_ALL};
 use crate::copy::CopyWriter;
 use crate::error::{PgError, Result, code};
-use crate::input::Format;
 use crate::lexer;
-use crate::output;
+use crate::messages::input::Format;
+use crate::messages::output;
+use crate::messages::wire::OUTPUT_BYTES;
 use crate::portal::{OpenRows, Portal, PortalRows};
 use crate::session::outside;
 use crate::settings::STATEMENT_TIMEOUT;
 use crate::statement::Prepared;
 use crate::values::column::Column;
-use crate::wire::OUTPUT_BYTES;
 
 /// End of an execution.
 pub(super) enum Reply {
@@ -46,8 +46,9 @@ impl Connection {
         }
         let mut is_alone = true;
         while let Some((start, end)) = statements.next() {
-            is_alone &= statements.peek().is_none();
-            if let Err(error) = self.simple_statement(&text[start..end], is_alone).await {
+            let is_last = statements.peek().is_none();
+            is_alone &= is_last;
+            if let Err(error) = self.simple_statement(&text[start..end], is_alone, is_last).await {
                 self.fail(&error.moved(&text[..start]))?;
                 break;
             }
@@ -57,7 +58,7 @@ impl Connection {
         self.ready().await
     }
 
-    async fn simple_statement(&mut self, text: &str, is_alone: bool) -> Result<()> {
+    async fn simple_statement(&mut self, text: &str, is_alone: bool, is_last: bool) -> Result<()> {
         let command = Command::parse(text)?;
         self.session.transaction.check(&command)?;
         let prepared = match &command {
@@ -72,11 +73,15 @@ impl Connection {
         }
         // queries are described when they run
         let statement = match &command {
-            Command::Query(_) => Prepared::new(text, command, None),
+            Command::Query(_) | Command::Insert => Prepared::new(text, command, None),
             _ => self.described(text, command, vec![]).await?,
         };
         let mut portal = Portal::new(Arc::new(statement), vec![], vec![]);
-        if let Reply::Complete(tag) = self.execute(&mut portal, None, true).await? {
+        let reply = self.execute(&mut portal, None, true).await?;
+        if is_last {
+            self.end_implicit_transaction().await?;
+        }
+        if let Reply::Complete(tag) = reply {
             output::command_complete(&mut self.wire.output, &tag);
         }
         Ok(())
@@ -91,9 +96,23 @@ impl Connection {
         rows_max: Option<u64>,
         is_simple: bool,
     ) -> Result<Reply> {
-        let cancelled = self.session.key.cancelled();
-        let limit = self.session.settings.duration(STATEMENT_TIMEOUT);
-        let executed = interruptible(cancelled, limit, self.run_portal(portal, rows_max, is_simple)).await;
+        if let Command::Execute { name, arguments } = &portal.statement.command {
+            *portal = self.bind_named(name, arguments, portal)?;
+        }
+        let appends = portal.statement.command.appends();
+        if !appends && !self.session.transaction.is_open() {
+            // a statement sees what those before it have sent
+            self.end_implicit_transaction().await?;
+        }
+        let executed = match appends {
+            // it is interrupted before it appends, or not at all
+            true => self.run_portal(portal, rows_max, is_simple).await,
+            false => {
+                let cancelled = self.session.key.cancelled();
+                let limit = self.session.settings.duration(STATEMENT_TIMEOUT);
+                interruptible(cancelled, limit, self.run_portal(portal, rows_max, is_simple)).await
+            }
+        };
         if executed.is_err() {
             portal.rows = PortalRows::Ended;
         }
@@ -112,9 +131,6 @@ impl Connection {
         rows_max: Option<u64>,
         is_simple: bool,
     ) -> Result<Reply> {
-        if let Command::Execute { name, arguments } = &portal.statement.command {
-            *portal = self.bind_named(name, arguments, portal)?;
-        }
         let statement = portal.statement.clone();
         let complete = |tag: String| Ok(Reply::Complete(tag));
         match &statement.command {
@@ -154,6 +170,18 @@ impl Connection {
                 portal.rows = PortalRows::Ended;
                 complete(format!("{verb} {count}"))
             }
+            Command::Insert => {
+                if let PortalRows::NotStarted = portal.rows {
+                    portal.rows = self.insert(portal).await?;
+                } else if let PortalRows::Ended = portal.rows {
+                    return Err(PgError::new(code::NOT_IN_STATE, "portal of INSERT cannot be run twice"));
+                }
+                self.run_rows(portal, rows_max, is_simple, "INSERT").await
+            }
+            Command::CopyIn(copy) => {
+                let rows = self.copy_in(copy).await?;
+                complete(format!("COPY {rows}"))
+            }
             Command::CopyOut(copy) => {
                 let rows = self.copy_out(copy, &statement.text).await?;
                 complete(format!("COPY {rows}"))
@@ -172,6 +200,9 @@ impl Connection {
                 self.fetch(cursor, *count, *is_move, &portal.formats, is_simple).await.map(Reply::Complete)
             }
             command => {
+                if let Command::Commit = command {
+                    self.append_transaction().await?;
+                }
                 let before = self.session.settings.reported();
                 let (tag, notice) = self.session.run(command)?;
                 if let Some(notice) = notice {
@@ -265,6 +296,7 @@ impl Connection {
         }
         Ok(Reply::Complete(match verb {
             "SELECT" => format!("SELECT {sent}"),
+            "INSERT" => portal.tag.clone().unwrap_or_default(),
             other => other.to_owned(),
         }))
     }
@@ -416,7 +448,7 @@ impl Connection {
 }
 
 /// Does work until it is done, was cancelled, or has taken too long.
-async fn interruptible<T>(
+pub(super) async fn interruptible<T>(
     cancelled: impl Future<Output = ()>,
     limit: Option<std::time::Duration>,
     work: impl Future<Output = Result<T>>,

@@ -5,8 +5,8 @@ use tidemill_types::Value;
 use super::Connection;
 use super::execute::Reply;
 use crate::error::{PgError, Result, code};
-use crate::input::{Bind, Format, Message, Target};
-use crate::output;
+use crate::messages::input::{Bind, Format, Message, Target};
+use crate::messages::output;
 use crate::portal::Portal;
 use crate::values::parameters;
 

@@ -43,7 +43,7 @@ impl Connection {
         types: Vec<Option<ParameterType>>,
     ) -> Result<Prepared> {
         match &command {
-            Command::Query(_) => self.described_query(text, command, types).await,
+            Command::Query(_) | Command::Insert => self.described_query(text, command, types).await,
             Command::Show(name) => {
                 let columns = show_columns(name.as_deref());
                 Ok(Prepared::new(text, command, Some(columns)))
@@ -91,13 +91,12 @@ impl Connection {
             let expected = description.parameters.get(at).and_then(Option::as_ref);
             given.unwrap_or_else(|| ParameterType::of_column(expected))
         });
-        Ok(Prepared {
-            text: text.to_owned(),
-            command,
-            parameters: parameters.collect(),
-            parameters_used: used,
-            columns: Some(Column::all(&description.columns)?),
-        })
+        let parameters = parameters.collect();
+        let columns = Column::all(&description.columns)?;
+        // without RETURNING there are no rows
+        let has_rows = command != Command::Insert || !columns.is_empty();
+        let (text, columns) = (text.to_owned(), has_rows.then_some(columns));
+        Ok(Prepared { text, command, parameters, parameters_used: used, columns })
     }
 
     /// Prepares the statement of `PREPARE`.
@@ -108,8 +107,8 @@ impl Connection {
             ParameterType::of_name(ty).map(Some).ok_or_else(unknown)
         });
         let command = Command::parse(text)?;
-        if !matches!(command, Command::Query(_) | Command::Change(_)) {
-            return Err(PgError::syntax("PREPARE: expected a query, DELETE or UPDATE"));
+        if !matches!(command, Command::Query(_) | Command::Change(_) | Command::Insert) {
+            return Err(PgError::syntax("PREPARE: expected a query, INSERT, DELETE or UPDATE"));
         }
         let statement = self.described(text, command, named.collect::<Result<_>>()?).await?;
         self.session.add_statement(name, statement)
@@ -132,7 +131,7 @@ impl Connection {
                 Argument::Null => None,
                 Argument::Text(text) => Some(text.clone().into()),
             };
-            parameters::decode(at + 1, text.as_ref(), *ty, crate::input::Format::Text, zone)
+            parameters::decode(at + 1, text.as_ref(), *ty, crate::messages::input::Format::Text, zone)
         });
         let mut values = values.collect::<Result<Vec<Value<'static>>>>()?;
         values.truncate(statement.parameters_used);

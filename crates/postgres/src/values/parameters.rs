@@ -12,7 +12,7 @@ use jiff::tz::TimeZone;
 use tidemill_types::{Timestamp, Value};
 
 use crate::error::{PgError, Result, code};
-use crate::input::Format;
+use crate::messages::input::Format;
 use crate::values::numeric;
 use crate::values::times::{DAY_MICROS, Day, EPOCH_DAYS, EPOCH_MICROS, SECOND_MICROS};
 use crate::values::types::{JSONB, OID, ParameterType, Scalar};
@@ -111,7 +111,7 @@ pub(crate) fn of_text(text: &str, ty: Scalar, zone: &TimeZone) -> Result<Value<'
 }
 
 /// Returns whether a text is true or false, by any beginning of the words that PostgreSQL takes.
-fn boolean(text: &str) -> Option<bool> {
+pub(crate) fn boolean(text: &str) -> Option<bool> {
     let text = text.to_ascii_lowercase();
     let is = |words: &[&str]| words.iter().any(|word| word.starts_with(&text));
     match text.as_str() {
@@ -125,7 +125,7 @@ fn boolean(text: &str) -> Option<bool> {
 }
 
 /// Returns the instant of a text such as `2024-05-01 12:00:00+02`, `2024-05-01T10:00Z` or `2024-05-01`.
-fn instant(text: &str, zone: &TimeZone) -> Option<Timestamp> {
+pub(crate) fn instant(text: &str, zone: &TimeZone) -> Option<Timestamp> {
     let micros = |instant: Instant| Timestamp(instant.as_microsecond());
     // hours alone are an offset for PostgreSQL, and not for the library
     let with_minutes = || {
@@ -209,10 +209,7 @@ fn of_binary(bytes: &Bytes, oid: u32, ty: Scalar) -> Result<Value<'static>> {
             Value::Str(time_text(micros).into())
         }
         Scalar::Timestamp | Scalar::TimestampTz => {
-            let micros = big(bytes)?.checked_add(EPOCH_MICROS).ok_or_else(infinite)?;
-            if micros == i64::MIN + EPOCH_MICROS {
-                return Err(infinite());
-            }
+            let micros = binary_instant(big(bytes)?)?;
             if ty == Scalar::TimestampTz {
                 return Ok(Value::Time(Timestamp(micros)));
             }
@@ -228,6 +225,14 @@ fn of_binary(bytes: &Bytes, oid: u32, ty: Scalar) -> Result<Value<'static>> {
             Value::Str(interval_text(small(months)?, small(days)?, big(micros)?).into())
         }
     })
+}
+
+/// Returns the microseconds since 1970 of a binary instant or time.
+///
+/// Errors: it is infinite.
+pub(crate) fn binary_instant(since_2000: i64) -> Result<i64> {
+    let is_infinite = since_2000 == i64::MIN;
+    since_2000.checked_add(EPOCH_MICROS).filter(|_| !is_infinite).ok_or_else(infinite)
 }
 
 fn infinite() -> PgError {

@@ -1,4 +1,4 @@
-"""Reads the catalogs with clients of PostgreSQL. Called by scripts/clients.sh.
+"""Reads the catalogs and writes events with clients of PostgreSQL. Called by scripts/clients.sh.
 
 usage: check.py HOST:PORT PASSWORD DIRECTORY [CLIENT …]
 """
@@ -163,6 +163,165 @@ def metadata_of_the_database():
         assert line in lines, f"{line} is not in {done.stdout}"
     for name in ["imported keys", "exported keys", "cross reference", "procedures"]:
         assert not any(line.startswith(name + ": ") for line in lines), done.stdout
+
+
+@check("psql")
+def a_file_that_is_copied_in():
+    expect(psql("\\copy events.\"Sent\" (id, client, n) from program 'printf \"a,psql,1\\\\nb,psql,\\\\n\"' csv"), "COPY 2\n")
+    expect(psql("INSERT INTO \"Sent\" (id, client, n) VALUES ('c', 'psql', 3) RETURNING id"), "c\nINSERT 0 1\n")
+    expect(psql("SELECT id, n FROM \"Sent\" WHERE client = 'psql' ORDER BY id"), "a|1\nb|\nc|3\n")
+
+
+def psycopg_connection(**options):
+    import psycopg
+
+    return psycopg.connect(host=HOST, port=PORT, user="admin", password=PASSWORD, dbname="tidemill", **options)
+
+
+def sent(connection, client):
+    rows = connection.execute('SELECT id FROM events."Sent" WHERE client = %s ORDER BY id', (client,))
+    return [row[0] for row in rows]
+
+
+@check("sqlalchemy")
+def psycopg_inserts():
+    import datetime
+
+    from psycopg.types.json import Json
+
+    at = datetime.datetime(2024, 5, 1, 10, tzinfo=datetime.timezone.utc)
+    insert = 'INSERT INTO "Sent" (id, client, n, big, speed, seen, at, meta) VALUES (%s, %s, %s, %s, %s, %s, %s, %s)'
+    rows = [(f"r{row}", "psycopg", row, 1 << 40, row / 2, row % 2 == 0, at, Json({"row": row})) for row in range(3)]
+    with psycopg_connection() as connection:
+        connection.execute(insert, rows[0])
+        connection.rollback()
+        connection.cursor().executemany(insert, rows)
+        expect(sent(connection, "psycopg"), [])
+        connection.commit()
+        expect(sent(connection, "psycopg"), ["r0", "r1", "r2"])
+        found = connection.execute('SELECT n, big, speed, seen, at, meta FROM "Sent" WHERE id = %s', ("r1",)).fetchone()
+        expect(found, (1, 1 << 40, 0.5, False, at, '{"row": 1}'))
+    with psycopg_connection(autocommit=True) as connection:
+        for binary in (False, True):
+            cursor = connection.cursor(binary=binary)
+            cursor.execute(insert, (f"b{binary}", "psycopg-auto", 7, 7, None, None, None, None), binary=binary)
+            expect(cursor.rowcount, 1)
+        with connection.pipeline():
+            for row in range(100):
+                connection.execute(insert, (f"p{row:03}", "psycopg-pipe", row, None, None, None, None, None))
+        expect(len(sent(connection, "psycopg-pipe")), 100)
+        cursor = connection.execute(
+            'INSERT INTO "Sent" (id, client) VALUES (%s, %s), (%s, %s) ON CONFLICT (id) DO NOTHING RETURNING id',
+            ("p000", "psycopg-pipe", "p100", "psycopg-pipe"))
+        expect(cursor.fetchall(), [("p100",)])
+        for prepared in range(12):
+            connection.execute('INSERT INTO "Sent" (id, client, n) VALUES (%s, %s, %s)', (f"q{prepared}", "psycopg-prep", prepared))
+        expect(len(sent(connection, "psycopg-prep")), 12)
+
+
+@check("sqlalchemy")
+def psycopg_copies():
+    import psycopg
+
+    columns = '(id, client, n, speed, seen)'
+    with psycopg_connection(autocommit=True) as connection:
+        with connection.cursor().copy(f'COPY "Sent" {columns} FROM STDIN') as copy:
+            for row in range(20_000):
+                copy.write_row((f"t{row}", "copy-text", row, row / 2, None))
+        expect(len(sent(connection, "copy-text")), 20_000)
+        with connection.cursor().copy(f'COPY "Sent" {columns} FROM STDIN (FORMAT binary)') as copy:
+            copy.set_types(["text", "text", "int4", "float8", "bool"])
+            for row in range(1_000):
+                copy.write_row((f"b{row}\t\\", "copy-binary", row, row / 2, row % 2 == 0))
+        expect(len(sent(connection, "copy-binary")), 1_000)
+        try:
+            with connection.cursor().copy(f'COPY "Sent" {columns} FROM STDIN') as copy:
+                copy.write("x\tcopy-bad\t1\t1\tt\ny\tcopy-bad\tmany\t1\tt\n")
+        except psycopg.errors.InvalidTextRepresentation as error:
+            expect(error.diag.context, "COPY Sent, line 2, column n")
+        else:
+            raise AssertionError("a bad row was accepted")
+        try:
+            with connection.cursor().copy(f'COPY "Sent" {columns} FROM STDIN') as copy:
+                copy.write("x\tcopy-bad\t1\t1\tt\n")
+                raise KeyError("the program fails")
+        except KeyError:
+            pass
+        expect(sent(connection, "copy-bad"), [])
+
+
+@check("sqlalchemy")
+def many_values():
+    from sqlalchemy import MetaData, Table, insert, select
+
+    import warnings
+
+    # the address of an event, its primary key, is given by the server
+    warnings.filterwarnings("ignore", message="Column 'events.Sent")
+    source = engine("psycopg")
+    table = Table("Sent", MetaData(), schema="events", autoload_with=source)
+    with source.begin() as connection:
+        connection.execute(insert(table), [{"id": f"m{row}", "client": "alchemy", "n": row, "speed": 0.5} for row in range(2_500)])
+    with source.connect() as connection:
+        connection.execute(insert(table).values(id="lost", client="alchemy"))
+        connection.rollback()
+        ids = connection.scalars(select(table.c.id).where(table.c.client == "alchemy")).all()
+    expect(len(set(ids)), 2_500)
+    assert "lost" not in ids
+
+
+@check("asyncpg")
+def records_that_are_copied():
+    import asyncio
+    import datetime
+
+    import asyncpg
+
+    async def write():
+        connection = await asyncpg.connect(host=HOST, port=int(PORT), user="admin", password=PASSWORD, database="tidemill")
+        at = datetime.datetime(2024, 5, 1, 10, tzinfo=datetime.timezone.utc)
+        count = 'SELECT count(*) FROM "Sent" WHERE client = $1'
+        records = [(f"a{row}", "asyncpg", row, row / 2, row % 2 == 0, at) for row in range(20_000)]
+        columns = ["id", "client", "n", "speed", "seen", "at"]
+        tag = await connection.copy_records_to_table("Sent", records=records, columns=columns, schema_name="events")
+        expect((tag, await connection.fetchval(count, "asyncpg")), ("COPY 20000", 20_000))
+        insert = 'INSERT INTO "Sent" (id, client, n, at) VALUES ($1, $2, $3, $4)'
+        await connection.executemany(insert, [(f"m{row}", "asyncpg-many", row, at) for row in range(500)])
+        expect(await connection.fetchval(count, "asyncpg-many"), 500)
+        try:
+            async with connection.transaction():
+                await connection.execute(insert, "t1", "asyncpg-tx", 1, at)
+                raise KeyError("the program fails")
+        except KeyError:
+            pass
+        async with connection.transaction():
+            await connection.execute(insert, "t2", "asyncpg-tx", 2, None)
+        expect(await connection.fetchval(count, "asyncpg-tx"), 1)
+        try:
+            await connection.executemany(insert, [("x1", "asyncpg-bad", 1, at), ("x2", "asyncpg-bad", 1 << 40, at)])
+        except asyncpg.DataError:
+            pass
+        expect(await connection.fetchval(count, "asyncpg-bad"), 0)
+        await connection.close()
+
+    asyncio.run(write())
+
+
+@check("pgjdbc")
+def batches_and_copies():
+    jar = os.path.join(DIRECTORY, "postgresql.jar")
+    source = os.path.join(os.path.dirname(os.path.abspath(__file__)), "Writes.java")
+    done = subprocess.run(
+        ["java", "-cp", jar, source, f"jdbc:postgresql://{ADDRESS}/tidemill", "admin", PASSWORD],
+        capture_output=True, text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = done.stdout.splitlines()
+    for rewrite in ("false", "true"):
+        for line in [f"stored batch-{rewrite}-: 300", f"lost batch-{rewrite}-: 0", f"kept batch-{rewrite}-: 10"]:
+            assert line in lines, f"{line} is not in {done.stdout}"
+    for line in ["copied: 20000", "stored copy: 20000", "refused: 22P02", "stored bad: 0", "returned: one|0"]:
+        assert line in lines, f"{line} is not in {done.stdout}"
 
 
 failed = False

@@ -9,6 +9,8 @@
 //! Parse name [oids] text        `-` is the unnamed statement or portal
 //! Bind portal statement [formats of values] [values] [formats of columns]
 //! Describe S|P name, Execute portal rows, Close S|P name, Sync, Flush
+//! CopyData text, with \\n \\t \\\\ for their characters; or 0x and bytes in hexadecimal
+//! CopyDone, CopyFail reason; CopyEnd and SyncAhead are CopyDone and Sync without waiting for `ReadyForQuery`
 //! Raw letter bytes in hexadecimal
 //! ```
 
@@ -60,8 +62,9 @@ async fn replay(server: &Server, text: &str) -> String {
         let Some(bytes) = encode(word, rest) else { continue };
         let raw = session.as_mut().expect("a case begins with a title");
         raw.send(&bytes).await;
-        if matches!(word, "Query" | "Sync" | "Raw") {
-            for reply in raw.until_ready().await {
+        if matches!(word, "Query" | "Sync" | "Raw" | "CopyDone" | "CopyFail") {
+            let last: &[char] = if rest.contains("FROM STDIN") { &['G', 'Z'] } else { &['Z'] };
+            for reply in raw.until(last).await {
                 out += &format!("< {}\n", show(&reply));
             }
         }
@@ -91,6 +94,11 @@ fn numbers<const N: usize>(items: &[String], encode: fn(i64) -> [u8; N]) -> Vec<
 fn hexadecimal(text: &str) -> Vec<u8> {
     let text: String = text.split_whitespace().collect();
     (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).unwrap()).collect()
+}
+
+fn unescaped(text: &str) -> Vec<u8> {
+    let marked = text.replace("\\\\", "\0").replace("\\n", "\n").replace("\\t", "\t").replace("\\r", "\r");
+    marked.replace('\0', "\\").into_bytes()
 }
 
 fn encode(word: &str, rest: &str) -> Option<Vec<u8>> {
@@ -128,8 +136,11 @@ fn encode(word: &str, rest: &str) -> Option<Vec<u8>> {
             message('E', &[name(first).as_bytes(), &after.parse::<i32>().unwrap().to_be_bytes()].concat())
         }
         "Close" => message('C', format!("{first}{}", name(after)).as_bytes()),
-        "Sync" => message('S', b""),
+        "Sync" | "SyncAhead" => message('S', b""),
         "Flush" => message('H', b""),
+        "CopyData" => message('d', &rest.strip_prefix("0x").map_or_else(|| unescaped(rest), hexadecimal)),
+        "CopyDone" | "CopyEnd" => message('c', b""),
+        "CopyFail" => message('f', format!("{rest}\0").as_bytes()),
         "Raw" => message(first.chars().next().unwrap(), &hexadecimal(after)),
         _ => return None,
     })

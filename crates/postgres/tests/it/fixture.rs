@@ -14,25 +14,34 @@ use arrow_array::{
     TimestampNanosecondArray, UInt64Array,
 };
 use arrow_buffer::{IntervalMonthDayNano, NullBuffer};
-use arrow_schema::{DataType, Field, SchemaRef, TimeUnit};
+use arrow_schema::{DataType, Field as ArrowField, Schema, SchemaRef, TimeUnit};
 use futures::future::BoxFuture;
 use futures::stream::{self, StreamExt};
+use parking_lot::Mutex;
 use tidemill_access::Principal;
 use tidemill_database::{
-    BatchReply, Database, Description, EncodedReply, Format, QueryRequest, SendReceipt, SendRequest,
-    StatementInfo,
+    AppendReceipt, AppendRequest, BadRows, BatchReply, Database, Description, EncodedReply, Format,
+    OpenStream, QueryRequest, Returning, SendReceipt, SendRequest, StagedInsert, StatementInfo,
 };
 use tidemill_gateway::{Gateway, ListenOptions, Listener, Metrics, TlsFiles};
 use tidemill_postgres::{PostgresFrontEnd, PostgresOptions};
-use tidemill_types::{Error, Result, Value};
+use tidemill_types::decode::CellValue;
+use tidemill_types::{
+    Error, ErrorKind, EventId, Field, FieldType, Offset, PartitionId, Result, RowDecoder, RowOrigin,
+    StreamSchema, Timestamp, Value, event_json,
+};
 
 /// Database whose statements are words: `SELECT types` has a row of each type, one of nulls and one of limits, `SELECT rows N` has
-/// the numbers from 0, `SELECT wait` never ends, `SELECT fail N` fails after N rows, `SELECT echo …` has its parameters as they arrived,
+/// the numbers from 0, `SELECT stored` takes the events that were appended since the last time, `SELECT wait` never ends, `SELECT fail N` fails after N rows, `SELECT echo …` has its parameters as they arrived,
 /// `SELECT missing` does not exist, `SELECT wide N` has a text of N bytes in each of 100 rows, `DELETE n` removes n rows.
-#[derive(Default)]
+/// `INSERT stream N [RETURNING] [CONFLICT] [BAD]` has N events, and with `BAD` one that does not fit. Streams: `plain` (n, t), and `Readings`
+/// with a field of each type, which `ana` may write; `closed` and `full` do not accept events.
+#[derive(Default, Clone)]
 pub struct FixedDatabase {
     /// Statements whose rows are not dropped yet.
     pub running: Arc<AtomicUsize>,
+    /// Events that were appended, as JSON, by request.
+    appended: Arc<Mutex<Vec<Vec<String>>>>,
 }
 
 struct Running(Arc<AtomicUsize>);
@@ -53,7 +62,8 @@ pub fn types() -> RecordBatch {
     texts.append_value([Some("a b"), Some("null"), None, Some("\"\\"), Some("")]);
     texts.append_null();
     texts.append_value([Some("x")]);
-    let fields = vec![Field::new("n", DataType::Int64, true), Field::new("s", DataType::Utf8, true)];
+    let fields =
+        vec![ArrowField::new("n", DataType::Int64, true), ArrowField::new("s", DataType::Utf8, true)];
     let values: Vec<ArrayRef> = vec![
         Arc::new(Int64Array::from(vec![Some(7), None, None])),
         Arc::new(StringArray::from(vec![Some("é"), None, Some("\"")])),
@@ -123,6 +133,91 @@ fn numbers(from: usize, to: usize) -> RecordBatch {
     RecordBatch::try_from_iter(columns).unwrap()
 }
 
+/// Streams of the fixture.
+fn stream(name: &str) -> Option<Arc<StreamSchema>> {
+    let field = |(name, ty): &(&str, FieldType)| Field::new(*name, *ty);
+    let plain = [("n", FieldType::Long), ("t", FieldType::String)];
+    let readings = [
+        ("id", FieldType::String),
+        ("n", FieldType::Int),
+        ("big", FieldType::Long),
+        ("ratio", FieldType::Float),
+        ("Speed", FieldType::Double),
+        ("ok", FieldType::Bool),
+        ("at", FieldType::Time),
+        ("meta", FieldType::Object),
+    ];
+    let (fields, id): (&[_], _) = match name {
+        "plain" | "full" => (&plain, vec![]),
+        "Readings" => (&readings, vec![0]),
+        _ => return None,
+    };
+    let fields = fields.iter().map(field).collect();
+    Some(Arc::new(StreamSchema { name: name.into(), fields, key: None, id, time: None }))
+}
+
+struct Numbers;
+
+impl Returning for Numbers {
+    fn schema(&self) -> SchemaRef {
+        numbers(0, 0).project(&[0]).unwrap().schema()
+    }
+
+    fn uses_addresses(&self) -> bool {
+        false
+    }
+
+    fn rows(&self, rows: &RecordBatch, addresses: &[EventId]) -> Result<RecordBatch> {
+        assert_eq!(rows.num_rows(), addresses.len());
+        Ok(RecordBatch::try_new(self.schema(), vec![rows.column(0).clone()]).unwrap())
+    }
+}
+
+fn staged(request: &QueryRequest) -> Result<StagedInsert> {
+    let words: Vec<&str> = request.text.split_whitespace().collect();
+    let has = |word: &str| words.contains(&word);
+    let schema = words.get(1).and_then(|name| stream(name)).ok_or_else(|| {
+        Error::not_found("line 1, column 8: there is no table `missing`").with_hint(". Did you mean `plain`?")
+    })?;
+    let count: i64 = words.get(2).and_then(|word| word.parse().ok()).unwrap_or(0);
+    let mut rows = RowDecoder::new(std::slice::from_ref(&schema), None);
+    for n in 0..count {
+        rows.push_cells(RowOrigin::of_row(n as u64), 0, [("n", CellValue::Int(n))], Timestamp(0), b"");
+    }
+    for (n, value) in (0..).zip(&request.parameters) {
+        let cell = match value {
+            Value::Int(value) => CellValue::Int(*value),
+            other => panic!("{other}"),
+        };
+        rows.push_cells(RowOrigin::of_row(n), 0, [("n", cell)], Timestamp(0), b"");
+    }
+    if has("BAD") {
+        rows.push_cells(
+            RowOrigin::of_row(count as u64),
+            0,
+            [("n", CellValue::Text("x"))],
+            Timestamp(0),
+            b"{}",
+        );
+    }
+    let rows = rows.finish();
+    if let Some(bad) = rows.rejected.first().filter(|_| request.bad_rows == BadRows::Refuse) {
+        return Err(Error::invalid(format!(
+            "line 1, column 8: row {}: {}",
+            bad.origin.number + 1,
+            bad.message
+        )));
+    }
+    let batch = rows.rows.parts.into_iter().next().map(|(_, batch)| batch);
+    Ok(StagedInsert {
+        rows: batch.unwrap_or_else(|| RecordBatch::new_empty(schema.batch_schema())),
+        stream: schema,
+        rejected: rows.rejected,
+        skips_duplicates: has("CONFLICT"),
+        returning: has("RETURNING").then(|| Arc::new(Numbers) as Arc<dyn Returning>),
+    })
+}
+
 fn texts(name: &str, values: Vec<Option<String>>) -> RecordBatch {
     RecordBatch::try_from_iter_with_nullable([(name, Arc::new(StringArray::from(values)) as ArrayRef, true)])
         .unwrap()
@@ -145,13 +240,20 @@ fn parameter_type(word: &str) -> Option<DataType> {
 }
 
 /// Rows of a statement.
-fn batches(request: &QueryRequest) -> Result<(SchemaRef, Vec<Result<RecordBatch>>, bool)> {
+fn batches(
+    database: &FixedDatabase,
+    request: &QueryRequest,
+) -> Result<(SchemaRef, Vec<Result<RecordBatch>>, bool)> {
     let text = request.text.trim();
     let words: Vec<&str> = text.split_whitespace().collect();
     let number = |at: usize| words.get(at).and_then(|word| word.parse::<usize>().ok()).unwrap_or(0);
     let of = |batches: Vec<RecordBatch>| (batches[0].schema(), batches.into_iter().map(Ok).collect(), false);
     Ok(match words.get(1).copied().unwrap_or_default() {
         "types" => of(vec![types()]),
+        "stored" => {
+            let all = std::mem::take(&mut *database.appended.lock());
+            of(vec![texts("request", all.iter().map(|events| Some(events.join(" "))).collect())])
+        }
         "rows" => {
             let count = number(2);
             let starts = (0..count.max(1)).step_by(1_000);
@@ -191,9 +293,9 @@ fn batches(request: &QueryRequest) -> Result<(SchemaRef, Vec<Result<RecordBatch>
 impl Database for FixedDatabase {
     fn query(&self, request: QueryRequest) -> BoxFuture<'static, Result<BatchReply>> {
         self.running.fetch_add(1, Ordering::SeqCst);
-        let running = Running(self.running.clone());
+        let (running, database) = (Running(self.running.clone()), self.clone());
         Box::pin(async move {
-            let (schema, batches, is_endless) = batches(&request)?;
+            let (schema, batches, is_endless) = batches(&database, &request)?;
             let batches = stream::iter(batches);
             let batches = match is_endless {
                 true => batches.chain(stream::pending()).boxed(),
@@ -211,8 +313,15 @@ impl Database for FixedDatabase {
     }
 
     fn describe(&self, request: QueryRequest) -> BoxFuture<'static, Result<Description>> {
+        let database = self.clone();
         Box::pin(async move {
-            let (columns, ..) = batches(&request)?;
+            if request.text.starts_with("INSERT") {
+                let columns = staged(&request.clone().with_bad_rows(BadRows::Keep))?.returning;
+                let columns = columns.map_or_else(|| Arc::new(Schema::empty()), |rows| rows.schema());
+                let count = request.text.matches('$').count();
+                return Ok(Description { parameters: vec![Some(DataType::Int64); count], columns });
+            }
+            let (columns, ..) = batches(&database, &request)?;
             let mut words = request.text.split_whitespace().skip(1);
             let is_echo = words.next() == Some("echo");
             let parameters = words.filter(|_| is_echo).map(parameter_type).collect();
@@ -222,6 +331,54 @@ impl Database for FixedDatabase {
 
     fn send(&self, _: SendRequest) -> BoxFuture<'static, Result<SendReceipt>> {
         Box::pin(async { Err(Error::invalid("the wire sends no events")) })
+    }
+
+    fn stage(&self, request: QueryRequest) -> BoxFuture<'static, Result<StagedInsert>> {
+        Box::pin(async move { staged(&request) })
+    }
+
+    fn open_stream(
+        &self,
+        schema: Option<&str>,
+        name: &str,
+        _: &Principal,
+    ) -> BoxFuture<'static, Result<OpenStream>> {
+        let found = match (schema, name) {
+            (Some("docs"), _) => Err(Error::invalid(format!("docs.{name} has no events"))),
+            (_, "closed") => Err(Error::new(ErrorKind::Forbidden, "`ana` may not write stream `closed`")),
+            _ => stream(name).ok_or_else(|| Error::not_found(format!("there is no stream `{name}`"))),
+        };
+        let open = found.map(|schema| OpenStream { schema, clock: Arc::new(|| Timestamp(0)) });
+        Box::pin(async move { open })
+    }
+
+    fn append(&self, request: AppendRequest) -> BoxFuture<'static, Result<AppendReceipt>> {
+        let appended = self.appended.clone();
+        Box::pin(async move {
+            if request.events.streams().any(|name| name == "full") {
+                return Err(Error::limit("there is no room for more events"));
+            }
+            let accepted = request.events.len() as u64;
+            let rows = request.events.into_rows()?;
+            let mut events = vec![];
+            rows.rows.for_each_arrival(|_, part, row| {
+                let (stream, batch) = &rows.rows.parts[part];
+                events.push(format!(
+                    "{} {}",
+                    stream.name,
+                    serde_json::Value::from(event_json(stream, batch, row))
+                ));
+            });
+            let bad = rows.rejected.iter();
+            events.extend(
+                bad.map(|bad| format!("rejected {}: {} {:?}", bad.origin.number, bad.message, bad.text)),
+            );
+            appended.lock().push(events);
+            let address = |row| EventId { partition: PartitionId(0), offset: Offset(7), row };
+            // every second event was seen before
+            let stored = (0..accepted as u32).map(|row| (row % 2 == 0).then(|| address(row))).collect();
+            Ok(AppendReceipt { accepted, stored: request.reports_stored.then_some(stored) })
+        })
     }
 
     fn statements(&self, _: &Principal) -> Vec<StatementInfo> {

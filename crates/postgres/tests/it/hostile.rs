@@ -53,7 +53,8 @@ async fn messages_that_cannot_be_end_the_connection() {
         &[b'~', 0, 0, 0, 4],
         &message('B', b"\0\0\xff\xff"),
         &message('p', b"secret\0"),
-        &message('d', b"data"),
+        &message('c', b"more"),
+        &message('f', b"\xff\0"),
     ] {
         let mut raw = Raw::session(server.address).await;
         raw.send(bytes).await;
@@ -61,6 +62,69 @@ async fn messages_that_cannot_be_end_the_connection() {
         assert!(replies.len() == 1 && replies[0].starts_with("Error FATAL"), "{bytes:?}: {replies:?}");
     }
     is_served(&server).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_copy_that_is_given_up_stores_nothing() {
+    let options = PostgresOptions {
+        idle_transaction_timeout: Duration::from_millis(100),
+        ..PostgresOptions::default()
+    };
+    let server = Server::start(options).await;
+    let start = message('Q', b"COPY plain FROM STDIN\0");
+    let rows = message('d', b"1\ta\n2\tb\n");
+    // another message, silence, and a client that goes away
+    for (bytes, code) in [
+        (message('Q', b"SELECT rows 1\0"), Some("08P01")),
+        (message('X', b""), Some("08P01")),
+        (message('d', b"3\t")[..6].to_vec(), None),
+        (vec![], Some("08P01")),
+    ] {
+        let mut raw = Raw::session(server.address).await;
+        raw.send(&start).await;
+        assert_eq!(raw.until(&['G', 'Z']).await.last().unwrap().letter, 'G');
+        raw.send(&[&rows[..], &bytes].concat()).await;
+        let Some(code) = code else { continue };
+        let replies: Vec<String> = raw.until_ready().await.iter().map(show).collect();
+        let is_closed = replies.len() == 1 && replies[0].starts_with(&format!("Error FATAL {code}"));
+        assert!(is_closed, "{bytes:?}: {replies:?}");
+    }
+    let mut raw = Raw::session(server.address).await;
+    let stored: Vec<String> = raw.query("SELECT stored").await.iter().map(show).collect();
+    assert_eq!(stored[1], "CommandComplete SELECT 0");
+    is_served(&server).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_transaction_holds_a_part_of_the_memory() {
+    let options = PostgresOptions {
+        transaction_bytes_max: 200_000,
+        transactions_memory_max: 300_000,
+        ..PostgresOptions::default()
+    };
+    let server = Server::start(options).await;
+    let row = message('d', format!("1\t{}\n", "x".repeat(10_000)).as_bytes());
+    let copy = async |raw: &mut Raw, rows: usize| -> Vec<String> {
+        raw.send(&message('Q', b"COPY plain FROM STDIN\0")).await;
+        raw.until(&['G', 'Z']).await;
+        raw.send(&row.repeat(rows)).await;
+        raw.send(&message('c', b"")).await;
+        raw.until_ready().await.iter().map(show).collect()
+    };
+    let mut first = Raw::session(server.address).await;
+    first.query("BEGIN").await;
+    assert_eq!(copy(&mut first, 15).await[0], "CommandComplete COPY 15");
+    let refused = copy(&mut first, 15).await;
+    assert!(refused[0].starts_with("Error ERROR 53400") && refused[0].contains("copy_atomic"), "{refused:?}");
+    // events of a failed transaction are held until it ends
+    let mut second = Raw::session(server.address).await;
+    let refused = copy(&mut second, 15).await;
+    assert!(refused[0].starts_with("Error ERROR 53200"), "{refused:?}");
+    first.query("ROLLBACK").await;
+    assert_eq!(copy(&mut second, 15).await[0], "CommandComplete COPY 15");
+    second.query("SET tidemill.copy_atomic = off").await;
+    drop(first);
+    assert_eq!(copy(&mut second, 15).await[0], "CommandComplete COPY 15");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -68,9 +68,14 @@ impl Raw {
 
     /// Returns the replies up to `ReadyForQuery`, or the end of the connection.
     pub async fn until_ready(&mut self) -> Vec<Reply> {
+        self.until(&['Z']).await
+    }
+
+    /// Returns the replies up to one with such a letter, or the end of the connection.
+    pub async fn until(&mut self, letters: &[char]) -> Vec<Reply> {
         let mut replies = vec![];
         while let Some(reply) = self.reply().await {
-            let is_last = reply.letter == 'Z';
+            let is_last = letters.contains(&reply.letter);
             replies.push(reply);
             if is_last {
                 break;
@@ -136,6 +141,7 @@ pub fn show(reply: &Reply) -> String {
                     'M' => out += &format!(" {value:?}"),
                     'H' => out += &format!(" hint {value:?}"),
                     'P' => out += &format!(" at {value}"),
+                    'W' => out += &format!(" context {value:?}"),
                     _ => {}
                 }
             }
@@ -177,6 +183,10 @@ pub fn show(reply: &Reply) -> String {
         'H' => {
             let format = content.take(1)[0];
             format!("CopyOut format {format}, {} columns", content.u16())
+        }
+        'G' => {
+            let format = content.take(1)[0];
+            format!("CopyIn format {format}, {} columns", content.u16())
         }
         'd' => format!("CopyData [{}]", bytes(&reply.content)),
         '1' => "ParseComplete".to_owned(),

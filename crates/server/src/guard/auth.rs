@@ -12,10 +12,10 @@ use base64::prelude::BASE64_STANDARD;
 use tidemill_access::Principal;
 use tidemill_gateway::ConnectionHandle;
 
-use crate::api_version::ApiVersion;
 use crate::app::AppState;
 use crate::error::ApiError;
 use crate::options::ServerOptions;
+use crate::paths::api_version::ApiVersion;
 
 /// Paths that need no token, because their replies do not depend on data. All others need it. A caller of one of these paths who has a
 /// token is known all the same.

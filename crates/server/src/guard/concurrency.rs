@@ -10,9 +10,10 @@ use prometheus_client::metrics::gauge::Gauge;
 use tidemill_types::Error;
 use tokio::sync::OwnedSemaphorePermit;
 
-use crate::api_version::ApiVersion;
 use crate::app::AppState;
 use crate::error::ApiError;
+use crate::paths::api_version::ApiVersion;
+use crate::paths::telemetry_path;
 
 /// Path of the routes of SQL statements. The limit does not hold for them: it may have been reached by the statements that are
 /// to be cancelled.
@@ -75,12 +76,13 @@ impl PermitInner {
     }
 }
 
-/// Returns whether the limit holds for a path: for `/api` without the routes of statements, and for line protocol. Statements, health
-/// and metrics must answer under load.
+/// Returns whether the limit holds for a path: for `/api` without the routes of statements, for line protocol, and for OTLP. Statements,
+/// health and metrics must answer under load.
 pub(crate) fn is_counted(path: &str) -> bool {
     let rest = path.strip_prefix(STATEMENTS);
     let is_statements = rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
-    (path.starts_with("/api/") && !is_statements) || ApiVersion::of_path(path).is_some()
+    let is_otlp = telemetry_path::http_signal(path).or_else(|| telemetry_path::grpc_signal(path)).is_some();
+    (path.starts_with("/api/") && !is_statements) || ApiVersion::of_path(path).is_some() || is_otlp
 }
 
 /// Middleware that gives requests a [`RequestPermit`] where the limit holds.

@@ -41,7 +41,7 @@ use Need::{Nothing, Right, Token};
 use Object::{AllRules, Collection, Query, Rule, Server, Stream};
 
 /// Needs by route.
-pub(crate) const NEEDS: [(Method, &str, Need); 42] = [
+pub(crate) const NEEDS: [(Method, &str, Need); 50] = [
     (Method::GET, "/", Nothing),
     (Method::GET, "/livez", Nothing),
     (Method::GET, "/readyz", Nothing),
@@ -57,7 +57,17 @@ pub(crate) const NEEDS: [(Method, &str, Need); 42] = [
     (Method::POST, "/write", Token),
     (Method::POST, "/api/v2/write", Token),
     (Method::POST, "/api/v3/write_lp", Token),
+    // a stream that the caller may not read does not exist for its statements
+    (Method::GET, "/query", Token),
     (Method::POST, "/query", Token),
+    // and so are those of the kinds of telemetry
+    (Method::POST, "/v1/logs", Token),
+    (Method::POST, "/v1/metrics", Token),
+    (Method::POST, "/v1/traces", Token),
+    (Method::POST, "/opentelemetry.proto.collector.logs.v1.LogsService/Export", Token),
+    (Method::POST, "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export", Token),
+    (Method::POST, "/opentelemetry.proto.collector.trace.v1.TraceService/Export", Token),
+    (Method::POST, "/api/v1/write", Token),
     (Method::GET, "/api/v1/sinks", Token),
     (Method::GET, "/api/v1/undelivered", Token),
     (Method::POST, "/api/v1/undelivered/retry", Right(Author, Server)),

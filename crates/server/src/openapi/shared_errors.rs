@@ -1,11 +1,13 @@
 //! Error replies that many operations share, added to the API description in one place.
 
+use utoipa::PartialSchema;
 use utoipa::openapi::path::Operation;
 use utoipa::openapi::schema::Ref;
 use utoipa::openapi::{ContentBuilder, OpenApi, Response, ResponseBuilder};
 
-use crate::api_version::ApiVersion;
 use crate::guard::concurrency;
+use crate::paths::api_version::ApiVersion;
+use crate::paths::telemetry_path;
 
 /// Operations to which a shared error reply applies.
 #[derive(Clone, Copy)]
@@ -67,7 +69,13 @@ fn applies(path: &str, operation: &Operation, of: AppliesTo) -> bool {
 }
 
 fn refusal(path: &str, description: &str) -> Response {
-    let schema = ApiVersion::of_path(path).map_or("ErrorBody", ApiVersion::schema_name);
+    let is_otlp = telemetry_path::http_signal(path).is_some();
+    let other = if is_otlp { "OtlpStatus" } else { "ErrorBody" };
+    let schema = ApiVersion::of_path(path).map_or(other, ApiVersion::schema_name);
+    if path == telemetry_path::REMOTE_WRITE {
+        let text = ContentBuilder::new().schema(Some(String::schema())).build();
+        return ResponseBuilder::new().description(description).content("text/plain", text).build();
+    }
     let content = ContentBuilder::new().schema(Some(Ref::from_schema_name(schema))).build();
     ResponseBuilder::new().description(description).content("application/json", content).build()
 }

@@ -144,6 +144,36 @@ def points_by_version_1():
         assert error.code == 400 and "partial write: 0 of 1 lines were stored" in str(error.content), error
 
 
+@check("influxdb")
+def queries_by_version_1():
+    from influxdb import InfluxDBClient
+    from influxdb.exceptions import InfluxDBClientError
+
+    address = urllib.parse.urlsplit(URL)
+    client = InfluxDBClient(address.hostname, address.port, "any", TOKEN, "any")
+    lines = [f"counted,writer=q{n % 2} n={n}i {1767603600 + n}" for n in range(600)]
+    assert client.write_points(lines, time_precision="s", protocol="line")
+    expect(client.get_list_database(), [{"name": "tidemill"}])
+    assert {"name": "counted"} in client.get_list_measurements()
+    assert client.get_list_retention_policies("any")[0]["default"] is True
+    found = client.query("SELECT sum(n), count(n) FROM counted WHERE writer =~ /^q/ GROUP BY writer")
+    expect(list(found.get_points(tags={"writer": "q1"})), [{"time": "1970-01-01T00:00:00Z", "sum": 90_000, "count": 300}])
+    where = "time >= '2026-01-05T09:00:00Z' AND time < '2026-01-05T09:10:00Z' AND writer = $writer"
+    text = f"SELECT mean(n) FROM counted WHERE {where} GROUP BY time(5m) fill(none)"
+    found = client.query(text, bind_params={"writer": "q0"}, epoch="s")
+    expect(list(found.get_points()), [{"time": 1767603600, "mean": 149}, {"time": 1767603900, "mean": 449}])
+    chunks = client.query("SELECT n FROM counted WHERE writer =~ /^q/", chunked=True, chunk_size=100)
+    expect([len(list(one.get_points())) for one in chunks], [100] * 6)
+    both = client.query("SHOW TAG KEYS FROM counted; SHOW FIELD KEYS FROM counted")
+    expect([list(one.get_points()) for one in both], [[{"tagKey": "writer"}], [{"fieldKey": "n", "fieldType": "integer"}]])
+    for text, said in [("SELECT n FRM counted", "found FRM, expected FROM"), ("SELECT foo(n) FROM counted", "undefined function")]:
+        try:
+            client.query(text)
+            raise AssertionError("no error")
+        except InfluxDBClientError as error:
+            assert said in str(error), error
+
+
 @check("influxdb3-python")
 def points_by_version_3():
     from influxdb_client_3 import InfluxDBClient3, Point, WriteOptions, SYNCHRONOUS, write_client_options

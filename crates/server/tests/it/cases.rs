@@ -6,7 +6,7 @@
 //! omitted. `\xHH` represents a byte. Values that differ between runs are replaced by `<oid>` and `<port>`.
 //! The cases of a file run in order on one server.
 //!
-//! Lines `user NAME: GRANT, …` in front of the first case add a user with a token, and `limited NAME of USER: GRANT, …` adds a
+//! A line `streams: NAME, …` in front of the first case declares streams of telemetry. Lines `user NAME: GRANT, …` in front of the first case add a user with a token, and `limited NAME of USER: GRANT, …` adds a
 //! token of that user with these limits. A request with the header `As: NAME` has that token.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,10 +15,11 @@ use std::path::{Path, PathBuf};
 
 use tidemill_access::Grant;
 
-use crate::harness::{Mill, Reply, TOKEN};
+use crate::harness::{Mill, Reply, TOKEN, options};
+use crate::telemetry::declaration;
 
 /// Reply headers that are part of a case.
-const HEADERS: [&str; 7] = [
+const HEADERS: [&str; 10] = [
     "content-type",
     "allow",
     "www-authenticate",
@@ -26,6 +27,9 @@ const HEADERS: [&str; 7] = [
     "accept-encoding",
     "connection",
     "x-influxdb-version",
+    "x-prometheus-remote-write-samples-written",
+    "x-prometheus-remote-write-histograms-written",
+    "x-prometheus-remote-write-exemplars-written",
 ];
 
 struct Case {
@@ -43,7 +47,7 @@ fn replies_are_as_in_the_case_files() {
     for file in files {
         let text = std::fs::read_to_string(&file).unwrap();
         let (intro, cases) = parse(&text);
-        let mill = Mill::start();
+        let mill = Mill::with_rules(options(), &streams(&intro));
         let tokens = tokens(&mill, &intro);
         let mut filled = intro;
         for case in cases {
@@ -66,21 +70,33 @@ fn replies_are_as_in_the_case_files() {
     }
 }
 
-/// The page of line protocol says what works by naming cases: each case, and no other.
+/// Pages of protocols say what works by naming cases: each case, and no other.
 #[test]
-fn the_page_of_line_protocol_names_its_cases() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let text = std::fs::read_to_string(root.join("tests/cases/line_protocol.http")).unwrap();
-    let page = std::fs::read_to_string(root.join("../../docs/line-protocol.md")).unwrap();
-    let cases: BTreeSet<String> = parse(&text).1.into_iter().map(|case| case.name).collect();
+fn pages_of_protocols_name_their_cases() {
+    for (file, pages) in [
+        ("line_protocol.http", &["line-protocol.md"][..]),
+        ("telemetry.http", &["opentelemetry.md", "remote-write.md"]),
+    ] {
+        let text = std::fs::read_to_string(root().join("tests/cases").join(file)).unwrap();
+        let cases: BTreeSet<String> = parse(&text).1.into_iter().map(|case| case.name).collect();
+        let named: BTreeSet<String> = pages.iter().flat_map(|page| cases_of_page(page)).collect();
+        assert_eq!(named, cases);
+    }
+}
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Returns the cases that the table of a page names.
+fn cases_of_page(page: &str) -> Vec<String> {
+    let page = std::fs::read_to_string(root().join("../../docs").join(page)).unwrap();
     let table = page.split("## What works").nth(1).unwrap().split("\n## ").next().unwrap();
     // behind the head of the table
     let rows = table.lines().filter(|line| line.starts_with('|')).skip(2);
-    let named: BTreeSet<String> = rows
-        .filter_map(|line| line.trim_end_matches('|').rsplit('|').next())
+    rows.filter_map(|line| line.trim_end_matches('|').rsplit('|').next())
         .flat_map(|cell| cell.split(';').map(|name| name.trim().to_owned()))
-        .collect();
-    assert_eq!(named, cases);
+        .collect()
 }
 
 fn parse(text: &str) -> (String, Vec<Case>) {
@@ -92,6 +108,12 @@ fn parse(text: &str) -> (String, Vec<Case>) {
         Case { name: name.to_owned(), request: request.to_owned(), reply: reply.to_owned() }
     });
     (intro, cases.collect())
+}
+
+/// Returns the declarations of the streams that the text in front of the cases names.
+fn streams(intro: &str) -> String {
+    let names = intro.lines().find_map(|line| line.strip_prefix("streams: ")).unwrap_or_default();
+    names.split(", ").filter(|name| !name.is_empty()).map(declaration).collect()
 }
 
 /// Adds the users and tokens of the text in front of the cases. Returns the tokens by their names.

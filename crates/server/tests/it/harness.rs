@@ -79,11 +79,17 @@ impl Mill {
     }
 
     pub fn with(options: ServerOptions) -> Self {
+        Self::with_rules(options, "")
+    }
+
+    /// Starts a server whose app has these rules, too.
+    pub fn with_rules(options: ServerOptions, more: &str) -> Self {
+        let rules = format!("{RULES}{more}");
         let dir = tempfile::tempdir().unwrap();
         // without a token, an open server is tested
         let access = options.token.as_ref().map(|_| access(&dir));
         let options = ServerOptions { access, ..options };
-        let engine = Arc::new(Engine::open(dir.path(), Some(App::from_rules("test", RULES))).unwrap());
+        let engine = Arc::new(Engine::open(dir.path(), Some(App::from_rules("test", &rules))).unwrap());
         engine.set_analytics(Arc::new(NoRows));
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();

@@ -15,4 +15,5 @@ mod shutdown;
 mod sql;
 mod statements;
 mod system;
+mod telemetry;
 mod tls;

@@ -97,7 +97,7 @@ impl TableProvider for AggregationTable {
         limit: Option<usize>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let within = within(filters, self.0.schema.field(0).name());
-        let buckets = Arc::new(Buckets { source: self.0.clone(), within });
+        let buckets = Arc::new(ScannedBuckets { source: self.0.clone(), within });
         let schema = self.0.schema.clone();
         let scan = StreamingTableExec::try_new(schema, vec![buckets], projection, [], false, limit)?;
         Ok(Arc::new(scan))
@@ -142,12 +142,12 @@ fn milliseconds(constant: &ScalarValue) -> Option<i64> {
 
 /// The buckets that a scan reads.
 #[derive(Debug)]
-struct Buckets {
+struct ScannedBuckets {
     source: Arc<AggregationSource>,
     within: Range<i64>,
 }
 
-impl PartitionStream for Buckets {
+impl PartitionStream for ScannedBuckets {
     fn schema(&self) -> &SchemaRef {
         &self.source.schema
     }

@@ -55,7 +55,7 @@ fn map_columns(
     RecordBatch::try_new_with_options(Arc::new(Schema::new(fields)), columns, &options).map_err(failed)
 }
 
-fn json_text(column: &ArrayRef) -> std::result::Result<ArrayRef, ArrowError> {
+pub(crate) fn json_text(column: &ArrayRef) -> std::result::Result<ArrayRef, ArrowError> {
     let field: FieldRef = Arc::new(Field::new("value", column.data_type().clone(), true));
     let options = EncoderOptions::default().with_explicit_nulls(true);
     let mut encoder = make_encoder(&field, column.as_ref(), &options)?;

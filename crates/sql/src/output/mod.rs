@@ -7,6 +7,7 @@ mod table;
 
 pub use tidemill_database::Format;
 
+pub(crate) use cells::json_text;
 pub(crate) use encoder::{Encoder, batch_bytes, pieces};
 
 use std::collections::HashSet;

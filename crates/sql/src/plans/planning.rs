@@ -160,6 +160,25 @@ impl Shared {
         TabletReader { environment, store: self.tables.object_store().0, files, text_bytes_max }
     }
 
+    /// Plans a query and starts it.
+    pub async fn start_new(
+        self: &Arc<Self>,
+        work: &Arc<Work>,
+        request: &QueryRequest,
+    ) -> Result<(PlannedQuery, SendableRecordBatchStream)> {
+        // how rows lie in hot data is known only once they are decoded: what the first plan cannot read there is then
+        // planned again
+        let hot = self.hot.as_ref();
+        let accesses = [hot.map(HotAccess::all), hot.map(HotAccess::rows)];
+        for hot in accesses.into_iter().flatten().map(Some).chain([None]) {
+            let planned = self.plan_physical(request, hot).await?;
+            if let Some(stream) = self.start_planned(&planned, work).await? {
+                return Ok((planned, stream));
+            }
+        }
+        Err(Error::internal("a plan without hot data asks for some"))
+    }
+
     /// Plans a query against new snapshots, with the hot data that it may use.
     pub async fn plan_physical(
         &self,

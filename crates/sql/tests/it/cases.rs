@@ -36,10 +36,20 @@ async fn cases() {
             if text.starts_with("only both") && state != State::Both {
                 continue;
             }
+            // what is written would be in the results of others
+            let own = match text.starts_with("only both: writes") {
+                true => {
+                    let (fixture, sql) = fixture::sql(state, fixture::options()).await;
+                    fixture.declare(&fixture::sensor()).await;
+                    Some((fixture, sql))
+                }
+                false => None,
+            };
+            let sql = own.as_ref().map_or(&sql, |(_, sql)| sql);
             let (cases, after) = parse(&text);
             let mut written = String::new();
             for case in &cases {
-                let found = run(&sql, case).await;
+                let found = run(sql, case).await;
                 if found != case.expected {
                     let name = file.file_name().unwrap().to_string_lossy();
                     writeln!(

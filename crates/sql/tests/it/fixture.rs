@@ -1,18 +1,21 @@
 //! Test tables: a stream with real files and a real tail, documents of every type, system tables.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use arrow::array::{Int32Array, Int64Array, RecordBatch, StringArray, TimestampMicrosecondArray};
+use arrow::array::{
+    Array, BooleanArray, Int32Array, Int64Array, RecordBatch, StringArray, TimestampMicrosecondArray,
+};
 use arrow::datatypes::{DataType, Field as ArrowField, Schema};
 use bson::{Bson, doc};
 use bytes::Bytes;
 use object_store::ObjectStore;
 use parking_lot::{Mutex, RwLock};
+use tidemill_database::{AppendReceipt, AppendRequest, OpenStream};
 use tidemill_sql::{Moment, Sql, SqlOptions, SystemTable, Tables};
 use tidemill_types::decode::BatchBuilder;
-use tidemill_types::{Field, FieldType, Offset, PartitionId, StreamSchema, Timestamp};
+use tidemill_types::{EventId, Field, FieldType, Offset, PartitionId, StreamSchema, Timestamp};
 use tidemill_zones::sim_store::FaultyStore;
 use tidemill_zones::{Rewritten, RowRewriter, Table, TableSnapshot, Zones, ZonesOptions};
 use url::Url;
@@ -40,6 +43,9 @@ pub struct Fixture {
     pub listings: AtomicUsize,
     /// Streams and collections of each moment that was taken, and of each other snapshot of a table.
     pub taken: Mutex<Vec<Vec<String>>>,
+    /// Number of records that were appended, and ids of their events.
+    appended: AtomicUsize,
+    seen: Mutex<BTreeSet<String>>,
     _dir: tempfile::TempDir,
 }
 
@@ -94,6 +100,48 @@ impl Tables for Fixture {
             flush(&table).await;
             table.rewrite(rewriter).await
         })
+    }
+
+    fn open_stream(&self, name: &str) -> tidemill_types::Result<Option<OpenStream>> {
+        let stream = self.stored(name).map(|table| table.stream().clone());
+        Ok(stream.map(|schema| OpenStream { schema, clock: Arc::new(|| NOW) }))
+    }
+
+    /// Stores events in partition 0, each request as a record. An event whose id was seen is dropped.
+    fn append(&self, request: AppendRequest) -> tidemill_types::Result<AppendReceipt> {
+        let accepted = request.events.len() as u64;
+        let rows = request.events.into_rows()?;
+        let mut stored = vec![];
+        for bad in rows.rejected {
+            let row =
+                serde_json::json!({"stream": bad.stream, "reason": bad.message, "raw": bad.text}).to_string();
+            let offset = self.appended.fetch_add(1, Ordering::Relaxed) as u64;
+            push(&self.rejected, 0, 1_000 + offset, &[&row]);
+        }
+        for (stream, batch) in rows.rows.parts {
+            let offset = 1_000 + self.appended.fetch_add(1, Ordering::Relaxed) as u64;
+            let mut seen = self.seen.lock();
+            let mut is_new = |row: usize| {
+                let id: Vec<String> = stream
+                    .id
+                    .iter()
+                    .map(|at| tidemill_types::row_value(&batch, *at, row).to_string())
+                    .collect();
+                let has_id = stream.id.iter().any(|at| batch.column(*at).is_valid(row));
+                !has_id || seen.insert(format!("{} {id:?}", stream.name))
+            };
+            let kept: BooleanArray = (0..batch.num_rows()).map(|row| Some(is_new(row))).collect();
+            let mut next = 0;
+            stored.extend(kept.iter().map(|kept| {
+                kept.filter(|kept| *kept).map(|_| {
+                    next += 1;
+                    EventId { partition: PartitionId(0), offset: Offset(offset), row: next - 1 }
+                })
+            }));
+            let batch = arrow::compute::filter_record_batch(&batch, &kept).unwrap();
+            push_batch(&self.stored(&stream.name).unwrap(), 0, offset, &batch);
+        }
+        Ok(AppendReceipt { accepted, stored: request.reports_stored.then_some(stored) })
     }
 
     fn object_store(&self) -> (Url, Arc<dyn ObjectStore>) {
@@ -157,6 +205,8 @@ impl Fixture {
             rejected,
             listings: AtomicUsize::new(0),
             taken: Mutex::default(),
+            appended: AtomicUsize::new(0),
+            seen: Mutex::default(),
             _dir: dir,
         }
     }
@@ -235,6 +285,22 @@ fn take_off_rows() -> Vec<String> {
 pub fn stream(name: &str, fields: &[(&str, FieldType)], time: Option<usize>) -> Arc<StreamSchema> {
     let fields = fields.iter().map(|(name, ty)| Field::new(*name, *ty)).collect();
     Arc::new(StreamSchema { name: name.into(), fields, key: Some(0), id: vec![], time })
+}
+
+/// Stream without rows and with a field of each type.
+pub fn sensor() -> Arc<StreamSchema> {
+    let fields = [
+        ("id", FieldType::String),
+        ("n", FieldType::Int),
+        ("big", FieldType::Long),
+        ("ratio", FieldType::Float),
+        ("Speed", FieldType::Double),
+        ("ok", FieldType::Bool),
+        ("at", FieldType::Time),
+        ("meta", FieldType::Object),
+    ];
+    let fields = fields.iter().map(|(name, ty)| Field::new(*name, *ty)).collect();
+    Arc::new(StreamSchema { name: "Sensor".into(), fields, key: Some(0), id: vec![0], time: Some(6) })
 }
 
 /// Time of reception of every row.

@@ -33,6 +33,8 @@ async fn a_hidden_table_is_not_there() {
         "select * from latest('events.NAME')",
         "delete from events.NAME where true",
         "update events.NAME set gate = 'x' where true",
+        "insert into events.NAME (carrier) values ('x')",
+        "insert into events.NAME (carrier) select 'x' returning carrier",
     ] {
         // the same error for a table that is hidden and one that is not there
         let mut errors = vec![];

@@ -7,7 +7,10 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 /// Commands in the order in which they are shown.
 const GROUPS: [(&str, &[&str]); 6] = [
-    ("Write an app", &["new", "check", "test", "fmt", "explain", "replay", "backtest", "connectors"]),
+    (
+        "Write an app",
+        &["new", "check", "test", "fmt", "explain", "replay", "backtest", "connectors", "declare"],
+    ),
     ("Run it", &["run", "serve", "load", "cluster"]),
     ("Look at what it does", &["sql", "query", "tap", "why", "errors"]),
     ("Keep its data", &["backup", "restore", "verify", "keys"]),

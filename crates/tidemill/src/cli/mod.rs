@@ -90,6 +90,7 @@ enum Command {
     Tokens(admin::tokens::TokensArgs),
     Cluster(admin::cluster::ClusterCommandArgs),
     Connectors(develop::connectors::ConnectorsArgs),
+    Declare(develop::declare::DeclareArgs),
     Completions(completions::CompletionsArgs),
 }
 
@@ -201,6 +202,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         Command::Check(args) => develop::check::check(args),
         Command::Cluster(args) => admin::cluster::cluster(args),
         Command::Connectors(args) => develop::connectors::connectors(args),
+        Command::Declare(args) => develop::declare::declare(&args),
         Command::Tap(args) => ask::tap::tap(args),
         Command::Errors(args) => admin::errors::errors(args),
         Command::Explain(args) => ask::explain::explain(args),

@@ -303,8 +303,29 @@ fn a_new_app_runs_and_shows_what_happens() {
 }
 
 #[test]
-fn the_example_is_formatted() {
-    run(&["fmt", "examples/flights", "--check"], 0);
+fn the_examples_are_formatted() {
+    for app in ["examples/flights", "examples/otel"] {
+        run(&["fmt", app, "--check"], 0);
+    }
+}
+
+#[test]
+fn streams_of_telemetry_are_declared_as_the_example_has_them() {
+    let (out, _) = run(&["declare", "opentelemetry"], 0);
+    let file = crate::root().join("examples/otel/opentelemetry.rules");
+    assert_eq!(out, std::fs::read_to_string(file).unwrap());
+    let (out, _) = run(&["test", "examples/otel"], 0);
+    assert!(out.contains("2 passed, 0 failed"), "{out}");
+
+    let dir = tempfile::tempdir().unwrap();
+    let (out, _) = run(&["declare", "remote-write"], 0);
+    write(dir.path(), &[("a.rules", &out)]);
+    let (out, err) = run(&["check", dir.path().to_str().unwrap()], 0);
+    assert!(out.contains("3 streams") && err.is_empty(), "{out}{err}");
+    let (out, _) = run(&["declare", "remote-write", "prometheus_metadata"], 0);
+    assert!(out.starts_with("event prometheus_metadata {") && out.matches("event ").count() == 1, "{out}");
+    let (_, err) = run(&["declare", "opentelemetry", "otel_log"], 1);
+    assert!(err.contains("`otel_log`") && err.contains("otel_logs, otel_traces"), "{err}");
 }
 
 #[test]

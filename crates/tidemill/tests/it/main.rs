@@ -18,6 +18,7 @@ mod flight;
 mod flights;
 mod flips;
 mod former;
+mod influxql;
 mod killed;
 mod kubernetes;
 mod load;
@@ -29,6 +30,7 @@ mod set_aside;
 mod statements;
 mod tutorial;
 mod why_again;
+mod writes;
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};

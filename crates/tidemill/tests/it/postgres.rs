@@ -23,15 +23,15 @@ const ROWS: &str = r#"{"id":"a","device":"d1","speed":1.5,"lanes":2,"at":"2024-0
 {"id":"c","device":"d, \"2\"\t\\","speed":1e300,"lanes":-7,"at":"2024-05-01T10:02:00Z"}
 "#;
 
-struct World {
-    dir: TempDir,
-    serving: Serving,
+pub struct World {
+    pub dir: TempDir,
+    pub serving: Serving,
     address: String,
-    runtime: Runtime,
+    pub runtime: Runtime,
 }
 
 impl World {
-    fn new() -> Self {
+    pub fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let (data, app) = (dir.path().join("data"), dir.path().join("app.rules"));
         std::fs::write(&app, RULES).unwrap();
@@ -43,11 +43,11 @@ impl World {
         Self { dir, serving, address, runtime: Runtime::new().unwrap() }
     }
 
-    fn data(&self) -> String {
+    pub fn data(&self) -> String {
         self.dir.path().join("data").to_str().unwrap().to_owned()
     }
 
-    async fn client(&self, user: &str, password: &str) -> Result<Client, tokio_postgres::Error> {
+    pub async fn client(&self, user: &str, password: &str) -> Result<Client, tokio_postgres::Error> {
         let (host, port) = self.address.rsplit_once(':').unwrap();
         let mut config = Config::new();
         config.host(host).port(port.parse().unwrap()).user(user).password(password).dbname("tidemill");
@@ -56,12 +56,12 @@ impl World {
         Ok(client)
     }
 
-    fn admin(&self) -> Client {
+    pub fn admin(&self) -> Client {
         self.runtime.block_on(self.client("admin", &self.serving.token)).unwrap()
     }
 
     /// Runs a program of PostgreSQL; `None` if it is not installed, which is printed.
-    fn program(&self, name: &str, arguments: &[&str]) -> Option<(String, String, bool)> {
+    pub fn program(&self, name: &str, arguments: &[&str]) -> Option<(String, String, bool)> {
         let (host, port) = self.address.rsplit_once(':').unwrap();
         let mut command = Command::new(name);
         command.args(["-h", host, "-p", port, "-U", "admin"]).args(arguments);
@@ -89,14 +89,28 @@ fn serve(data: &Path, arguments: &[&str]) -> (Serving, String) {
         ["serve", "--data", data.to_str().unwrap(), "--listen", "127.0.0.1:0", "--postgres", "127.0.0.1:0"];
     let mut child = tidemill(&[&fixed, arguments].concat()).stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
-    let line = lines.find(|line| line.starts_with("PostgreSQL clients: ")).unwrap();
+    let mut base = String::new();
+    let line = lines.find(|line| {
+        if let Some(address) = line.strip_prefix("Listening on ") {
+            address.clone_into(&mut base);
+        }
+        line.starts_with("PostgreSQL clients: ")
+    });
+    let line = line.unwrap();
     let address = line.split(['@', '/', ' ']).find(|part| part.starts_with("127.0.0.1:")).unwrap().to_owned();
-    lines.find(|line| line.starts_with("Ready: ")).unwrap();
+    for line in lines.by_ref() {
+        if let Some(address) = line.strip_prefix("Listening on ") {
+            address.clone_into(&mut base);
+        }
+        if line.starts_with("Ready: ") {
+            break;
+        }
+    }
     let token = std::fs::read_to_string(data.join("token")).unwrap().trim().to_owned();
-    (Serving { child, base: String::new(), token }, address)
+    (Serving { child, base, token }, address)
 }
 
-fn refused(error: &tokio_postgres::Error) -> &DbError {
+pub fn refused(error: &tokio_postgres::Error) -> &DbError {
     error.as_db_error().unwrap_or_else(|| panic!("{error:?}"))
 }
 
@@ -143,7 +157,7 @@ fn errors_of_the_database_have_codes_and_places() {
             ("SELEKT 1", SqlState::SYNTAX_ERROR, Some(1)),
             ("SELECT nothing(1)", SqlState::UNDEFINED_FUNCTION, None),
             ("SELECT 1 / 0", SqlState::DIVISION_BY_ZERO, None),
-            ("INSERT INTO events.\"Reading\" VALUES (1)", SqlState::FEATURE_NOT_SUPPORTED, None),
+            ("INSERT INTO events.\"Reading\" VALUES (1)", SqlState::DATATYPE_MISMATCH, Some(38)),
             ("CREATE TABLE a (b int)", SqlState::FEATURE_NOT_SUPPORTED, None),
             ("SELECT id, count(*) FROM events.\"Reading\"", SqlState::GROUPING_ERROR, None),
             (

@@ -4,7 +4,7 @@ use serde_json::Value as Json;
 
 use super::scalars::mismatch;
 use super::{BatchBuilder, PendingValue, repeated_field};
-use crate::{Error, FieldType, Result, Timestamp};
+use crate::{Error, FieldType, Result, Timestamp, repeated_key};
 
 /// Largest magnitude up to which every whole number is a `double`.
 const EXACT_MAX: f64 = 9_007_199_254_740_992.0;
@@ -24,13 +24,15 @@ pub enum CellValue<'v> {
     Text(&'v str),
     /// A text in a format that has no other values for it: it is parsed by the type of its field.
     Untyped(&'v str),
+    /// The text of a JSON value, which fits fields of objects, and those of strings as this text.
+    Json(&'v str),
     /// An instant.
     Time(Timestamp),
 }
 
 impl CellValue<'_> {
     /// Returns the value as JSON: times as RFC 3339, numbers that JSON does not have as texts.
-    fn to_json(self) -> Json {
+    pub fn to_json(self) -> Json {
         match self {
             Self::Bool(b) => b.into(),
             Self::Int(n) => n.into(),
@@ -39,7 +41,18 @@ impl CellValue<'_> {
                 serde_json::Number::from_f64(x).map_or_else(|| x.to_string().into(), Json::Number)
             }
             Self::Text(text) | Self::Untyped(text) => text.into(),
+            Self::Json(text) => serde_json::from_str(text).unwrap_or_else(|_| text.into()),
             Self::Time(time) => time.to_string().into(),
+        }
+    }
+
+    /// Returns the value as the text of JSON, which is [`Self::Json`] as it came.
+    fn json_text(self) -> String {
+        match self {
+            Self::Json(text) if serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok() => {
+                text.to_owned()
+            }
+            other => other.to_json().to_string(),
         }
     }
 }
@@ -76,7 +89,7 @@ impl BatchBuilder {
                 None if !self.undeclared.insert(name.to_owned()) => {
                     return Err(Error::invalid(repeated_field(name)));
                 }
-                None => self.push_extra(name, &cell.to_json().to_string()),
+                None => self.push_extra(name, &cell.json_text()),
             }
         }
         self.commit(time);
@@ -86,9 +99,23 @@ impl BatchBuilder {
     fn fit_cell(&mut self, index: usize, cell: CellValue<'_>) -> Result<PendingValue> {
         let field = &self.schema.fields[index];
         let (ty, unit) = (field.ty, field.unit.unwrap_or_default());
+        if let (FieldType::Object, CellValue::Json(text)) = (ty, cell)
+            && let Some(path) = repeated_key(text)
+        {
+            let dot = if path.starts_with('[') { "" } else { "." };
+            return Err(Error::invalid(repeated_field(&format!("{}{dot}{path}", field.name))));
+        }
         let fit = match (ty, cell) {
             (_, CellValue::Untyped(text)) => self.parse_text(index, text),
-            (FieldType::Object, cell) => Some(self.store_string(&cell.to_json().to_string())),
+            (FieldType::Object, CellValue::Json(text)) => match text.trim() {
+                "null" => Some(PendingValue::Null),
+                text if serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok() => {
+                    Some(self.store_string(text))
+                }
+                _ => None,
+            },
+            (FieldType::Object, cell) => Some(self.store_string(&cell.json_text())),
+            (FieldType::String, CellValue::Json(text)) => Some(self.store_string(text)),
             (FieldType::Bool, CellValue::Bool(b)) => Some(PendingValue::Bool(b)),
             (FieldType::Int, cell) => {
                 whole(cell).filter(|n| i32::try_from(*n).is_ok()).map(PendingValue::Int)
@@ -113,9 +140,9 @@ impl BatchBuilder {
         };
         match fit {
             Some(value) => Ok(value),
-            None if self.keeps_mismatch(index) => Ok(self.push_mismatch(index, &cell.to_json().to_string())),
+            None if self.keeps_mismatch(index) => Ok(self.push_mismatch(index, &cell.json_text())),
             None => {
-                let json = cell.to_json().to_string();
+                let json = cell.json_text();
                 let reason =
                     mismatch(&self.schema.fields[index], json.trim_matches('"'), &super::shorten(&json));
                 Err(Error::invalid(reason))

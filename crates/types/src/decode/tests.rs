@@ -269,3 +269,18 @@ fn units_agree_with_rfc_3339() {
         }
     }
 }
+
+#[test]
+fn json_text_of_a_cell_is_kept_as_it_is() {
+    let mut b = builder();
+    let json = CellValue::Json(r#"{"b":1.50,"a":[]}"#);
+    b.push_cells([("id", json), ("any", json), ("more", json)], Timestamp(5)).unwrap();
+    let batch = b.finish();
+    for column in [0, 4] {
+        assert_eq!(row_value(&batch, column, 0).to_string(), r#""{\"b\":1.50,\"a\":[]}""#);
+    }
+    assert_eq!(row_value(&batch, 7, 0).to_string(), r#""{\"more\":{\"b\":1.50,\"a\":[]}}""#);
+    b.set_keep_mismatches(true);
+    b.push_cells([("n", json)], Timestamp(5)).unwrap();
+    assert_eq!(row_value(&b.finish(), 7, 0).to_string(), r#""{\"n\":{\"b\":1.50,\"a\":[]}}""#);
+}

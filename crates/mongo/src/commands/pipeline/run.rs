@@ -86,7 +86,7 @@ fn link<'r>(stage: &'r Stage, limit: Option<u64>, context: &'r Context<'r>, next
             if rand::random::<f64>() < *rate { next.push(document) } else { Ok(Flow::Continue(())) }
         }),
         Stage::Sample(size) => {
-            Box::new(Sample { size: *size, seen: 0, kept: HeldDocuments::default(), next })
+            Box::new(SampleStage { size: *size, seen: 0, kept: HeldDocuments::default(), next })
         }
         Stage::Unwind(unwind) => each(next, move |document, next| unwind.apply(&document, next)),
         Stage::Count(name) => Box::new(CountStage { name, counted: 0, next }),
@@ -153,14 +153,14 @@ impl Receiver for CountStage<'_> {
 }
 
 /// `$sample`: each document is among the kept ones with the same probability.
-struct Sample<'r> {
+struct SampleStage<'r> {
     size: usize,
     seen: usize,
     kept: HeldDocuments,
     next: Chain<'r>,
 }
 
-impl Receiver for Sample<'_> {
+impl Receiver for SampleStage<'_> {
     fn push(&mut self, document: DocBytes) -> Result<Flow> {
         budget::step()?;
         self.seen += 1;

@@ -18,7 +18,7 @@ use bytes::{BufMut, BytesMut};
 use jiff::tz::TimeZone;
 
 use crate::error::{PgError, Result, code};
-use crate::input::Format;
+use crate::messages::input::Format;
 use crate::values::types::PgType;
 use values::{ListValues, Values};
 

@@ -12,7 +12,7 @@ use proptest::prelude::*;
 use tidemill_types::Value;
 
 use super::{ColumnEncoder, Style};
-use crate::input::Format;
+use crate::messages::input::Format;
 use crate::values::parameters;
 use crate::values::types::{ParameterType, PgType};
 

@@ -11,8 +11,8 @@ use tidemill_types::BadRow;
 use utoipa::ToSchema;
 
 use super::store::LinesOutcome;
-use crate::api_version::ApiVersion;
 use crate::error::ErrorDetail;
+use crate::paths::api_version::ApiVersion;
 
 /// Refused lines that a reply names.
 const LINES_SHOWN_MAX: usize = 100;

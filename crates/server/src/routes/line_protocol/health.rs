@@ -10,7 +10,7 @@ use crate::context::RequestContext;
 use crate::error::ApiError;
 
 /// Version of the routes, as clients read it from [`VERSION_HEADER`].
-const VERSION: &str = concat!("1.8-tidemill-", env!("CARGO_PKG_VERSION"));
+pub(crate) const VERSION: &str = concat!("1.8-tidemill-", env!("CARGO_PKG_VERSION"));
 const VERSION_HEADER: HeaderName = HeaderName::from_static("x-influxdb-version");
 const BUILD_HEADER: HeaderName = HeaderName::from_static("x-influxdb-build");
 

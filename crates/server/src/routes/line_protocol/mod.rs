@@ -4,7 +4,6 @@
 //! POST /write             version 1    db, rp, precision, consistency, u, p
 //! POST /api/v2/write      version 2    org, bucket, precision
 //! POST /api/v3/write_lp   version 3    db, precision, accept_partial, no_sync
-//! POST /query             version 1    CREATE DATABASE, which clients send first
 //! ```
 //!
 //! A line is an event of the stream that its measurement names. Names of databases, buckets and organisations are accepted and mean
@@ -13,7 +12,6 @@
 mod declarations;
 pub(crate) mod errors;
 pub(crate) mod health;
-pub(crate) mod query;
 mod store;
 
 use axum::http::StatusCode;
@@ -25,11 +23,11 @@ use utoipa::IntoParams;
 
 use self::errors::{WriteErrorV1, WriteErrorV2, WriteErrorV3};
 use self::store::StoreOptions;
-use crate::api_version::ApiVersion;
 use crate::body::RequestBody;
 use crate::context::RequestContext;
 use crate::error::ApiError;
 use crate::extract::QueryParams;
+use crate::paths::api_version::ApiVersion;
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]

@@ -9,7 +9,7 @@ use super::{Arg, names, number, text};
 use crate::pg_catalog::objects::{Objects, Relation};
 use crate::pg_catalog::rows::Cell;
 
-/// Returns whether the caller may change and delete rows of a relation.
+/// Returns whether the caller may insert, change and delete rows of a relation.
 pub(in crate::pg_catalog) fn may_change(objects: &Objects, relation: &Relation) -> bool {
     relation.schema == "events" && objects.principal.can(Action::Write, &Resource::stream(&relation.name))
 }
@@ -47,7 +47,7 @@ pub(super) fn column(objects: &Objects, args: &[Arg]) -> Result<Cell> {
 fn of_relation(objects: &Objects, arg: Option<&Arg>, rights: &str) -> Cell {
     let Some(relation) = names::relation(objects, arg) else { return Cell::Null };
     let given: &[&str] =
-        if may_change(objects, relation) { &["SELECT", "UPDATE", "DELETE"] } else { &["SELECT"] };
+        if may_change(objects, relation) { &["INSERT", "SELECT", "UPDATE", "DELETE"] } else { &["SELECT"] };
     Cell::Bool(any(rights, given))
 }
 

@@ -79,7 +79,7 @@ fn tables(objects: &Objects, definition: &'static Definition) -> Result<RecordBa
             relation.schema.into(),
             relation.name.clone().into(),
             Cell::from(if relation.kind == "v" { "VIEW" } else { "BASE TABLE" }),
-            "NO".into(),
+            yes_or_no(may_change(objects, relation)),
             "NO".into(),
         ]);
     }
@@ -305,7 +305,7 @@ fn table_usage(objects: &Objects, definition: &'static Definition) -> Result<Rec
 /// Returns what the caller may do with a table.
 fn privileges(objects: &Objects, relation: &Relation) -> Vec<&'static str> {
     match may_change(objects, relation) {
-        true => vec!["SELECT", "UPDATE", "DELETE"],
+        true => vec!["INSERT", "SELECT", "UPDATE", "DELETE"],
         false => vec!["SELECT"],
     }
 }
@@ -358,9 +358,10 @@ async fn column_privileges(objects: &Objects, definition: &'static Definition) -
     for relation in objects.relations() {
         let columns = objects.columns(relation).await.map_err(to_datafusion)?;
         for field in columns.fields() {
-            let may_update = may_change(objects, relation) && is_updatable(relation, field.name());
-            let update = may_update.then_some("UPDATE");
-            for privilege in ["SELECT"].into_iter().chain(update) {
+            let may_change = may_change(objects, relation);
+            let insert = (may_change && !field.name().starts_with('_')).then_some("INSERT");
+            let update = (may_change && is_updatable(relation, field.name())).then_some("UPDATE");
+            for privilege in insert.into_iter().chain(["SELECT"]).chain(update) {
                 rows.push([
                     OWNER.into(),
                     objects.principal.name().to_owned().into(),

@@ -3,6 +3,7 @@
 pub(crate) mod backtest;
 pub(crate) mod check;
 pub(crate) mod connectors;
+pub(crate) mod declare;
 pub(crate) mod fmt;
 pub(crate) mod new;
 pub(crate) mod replay;

@@ -3,7 +3,7 @@
 use bytes::{BufMut, BytesMut};
 
 use crate::error::{PgError, Result, Severity, code};
-use crate::input::Format;
+use crate::messages::input::Format;
 use crate::values::column::Column;
 
 /// State of the transaction that each `ReadyForQuery` tells.
@@ -87,7 +87,7 @@ pub(crate) fn empty(out: &mut BytesMut, letter: u8) {
 
 /// Appends `ErrorResponse` or `NoticeResponse`.
 pub(crate) fn error(out: &mut BytesMut, error: &PgError) {
-    let letter = if error.severity == Severity::Warning { b'N' } else { b'E' };
+    let letter = if matches!(error.severity, Severity::Warning | Severity::Notice) { b'N' } else { b'E' };
     message(out, letter, |out| {
         let mut field = |name: u8, text: &str| {
             out.put_u8(name);
@@ -102,6 +102,9 @@ pub(crate) fn error(out: &mut BytesMut, error: &PgError) {
         }
         if let Some(position) = error.position {
             field(b'P', &position.to_string());
+        }
+        if let Some(context) = &error.context {
+            field(b'W', context);
         }
         out.put_u8(0);
     });
@@ -143,6 +146,15 @@ pub(crate) fn format_at(formats: &[Format], at: usize) -> Format {
 /// Appends the beginning of a `COPY … TO STDOUT`.
 pub(crate) fn copy_out(out: &mut BytesMut, columns: usize, format: Format) {
     message(out, b'H', |out| {
+        out.put_u8(u8::from(format == Format::Binary));
+        out.put_u16(count(columns));
+        (0..columns).for_each(|_| out.put_u16(format.number()));
+    });
+}
+
+/// Appends the request for the data of a `COPY … FROM STDIN`.
+pub(crate) fn copy_in(out: &mut BytesMut, columns: usize, format: Format) {
+    message(out, b'G', |out| {
         out.put_u8(u8::from(format == Format::Binary));
         out.put_u16(count(columns));
         (0..columns).for_each(|_| out.put_u16(format.number()));

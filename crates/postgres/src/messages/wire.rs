@@ -9,7 +9,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 
 use crate::error::{PgError, Result, code};
-use crate::input::HEADER_BYTES;
+use crate::messages::input::HEADER_BYTES;
 
 /// Bytes of messages that arrive for which no memory is accounted.
 const UNACCOUNTED_BYTES: usize = 64 << 10;

@@ -73,7 +73,10 @@ pub(crate) enum Message {
     Sync,
     Terminate,
     /// Data of a `COPY … FROM STDIN`, which a client may still send when its statement has failed.
-    CopyInput,
+    CopyData(Bytes),
+    CopyDone,
+    /// The client gives the data up, with its reason.
+    CopyFail(String),
     /// Password, or a step of a login, which is over.
     Password,
 }
@@ -155,7 +158,9 @@ impl Message {
             b'H' => Self::Flush,
             b'S' => Self::Sync,
             b'X' => Self::Terminate,
-            b'd' | b'c' | b'f' => return Ok(Self::CopyInput),
+            b'd' => return Ok(Self::CopyData(input.0)),
+            b'c' => Self::CopyDone,
+            b'f' => Self::CopyFail(input.text()?),
             b'p' => return Ok(Self::Password),
             b'F' => {
                 return Err(PgError::fatal(

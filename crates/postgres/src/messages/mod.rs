@@ -1,0 +1,5 @@
+//! Messages of the protocol.
+
+pub(crate) mod input;
+pub(crate) mod output;
+pub(crate) mod wire;
