@@ -177,6 +177,32 @@ impl CommitBoard {
         self.notify(inner);
     }
 
+    /// Says that this process has no replica of a partition any more. Others here do not wait until it has applied a transaction on which
+    /// it has voted: readers compare, see [`crate::documents::snapshot`].
+    pub fn close(&self, partition: PartitionId) {
+        // with such a board, the process that goes on with the partition is on it, too
+        if self.keeps {
+            return;
+        }
+        let mut inner = self.inner.lock();
+        let Inner { open, known, .. } = &mut *inner;
+        for (id, open) in open.iter_mut().filter(|(_, open)| open.votes.contains_key(&partition)) {
+            open.left.insert(partition);
+            if open.shown {
+                continue;
+            }
+            open.applied.entry(partition).or_default();
+            // all have voted if one has applied it, or the decision came from elsewhere
+            let participants = known.get(id).map_or(open.votes.len(), |decision| decision.offsets.len());
+            let is_decided = open.applied.values().any(|shows| !shows.is_empty());
+            if is_decided && open.applied.len() == participants {
+                let _shown_together = self.published.lock();
+                open.show();
+            }
+        }
+        self.notify(inner);
+    }
+
     /// Returns whether all participants show a transaction, or it was not committed.
     pub fn is_over(&self, id: TransactionId) -> bool {
         let inner = self.inner.lock();
@@ -376,5 +402,55 @@ impl Votes for CommitBoard {
 
     fn is_shown(&self, commit: &SharedCommit) -> bool {
         self.inner.lock().open.get(&commit.id).is_none_or(|open| open.shown)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicBool;
+
+    use super::*;
+
+    fn commit_of(participants: u32) -> SharedCommit {
+        let participants = (0..participants).map(PartitionId).collect();
+        SharedCommit { id: TransactionId::new(), order: 1, participants }
+    }
+
+    /// Applies a transaction in a partition. Returns whether its view is shown.
+    fn apply(board: &CommitBoard, commit: &SharedCommit, partition: u32) -> Arc<AtomicBool> {
+        let shown = Arc::new(AtomicBool::new(false));
+        let show = Box::new({
+            let shown = shown.clone();
+            move || shown.store(true, Ordering::Relaxed)
+        });
+        board.applied(commit, (PartitionId(partition), 0), show);
+        shown
+    }
+
+    #[test]
+    fn a_partition_that_is_closed_between_its_vote_and_its_part_is_not_waited_for() {
+        let (board, commit) = (CommitBoard::default(), commit_of(3));
+        (0..3).for_each(|p| board.vote(commit.id, PartitionId(p), Offset(5), Some(None)));
+        let first = apply(&board, &commit, 0);
+        board.close(PartitionId(2));
+        assert!(!first.load(Ordering::Relaxed), "partition 1 has not applied it");
+        let second = apply(&board, &commit, 1);
+        assert!(first.load(Ordering::Relaxed) && second.load(Ordering::Relaxed));
+        // and if the others have applied it by then
+        let commit = commit_of(2);
+        (0..2).for_each(|p| board.vote(commit.id, PartitionId(p), Offset(6), Some(None)));
+        let first = apply(&board, &commit, 0);
+        assert!(!first.load(Ordering::Relaxed) && !board.is_shown(&commit));
+        board.close(PartitionId(1));
+        assert!(first.load(Ordering::Relaxed) && board.is_shown(&commit));
+    }
+
+    #[test]
+    fn a_partition_that_is_closed_does_not_decide_for_those_that_have_not_voted() {
+        let (board, commit) = (CommitBoard::default(), commit_of(3));
+        board.vote(commit.id, PartitionId(0), Offset(5), Some(None));
+        board.close(PartitionId(0));
+        assert!(!board.is_shown(&commit) && board.decision(&commit).is_none());
     }
 }

@@ -21,8 +21,6 @@ use crate::document_parts::place::{PlaceOfId, id_filter};
 use crate::ingest::key_text;
 use crate::node::Node;
 
-/// Attempts to get a moment of partitions of several processes while transactions are committed.
-const ATTEMPTS_MAX: usize = 1000;
 /// Attempts after which a reader waits for partitions that are about to show a transaction.
 const ATTEMPTS_AT_ONCE: usize = 5;
 /// Pause between further ones.
@@ -64,7 +62,8 @@ impl DocumentSnapshot {
         };
         let missing: Vec<PartitionId> =
             node.host.partition_ids().filter(|id| partitions[id.0 as usize].is_none()).collect();
-        if missing.is_empty() {
+        // the replicas of a node that takes part in a cluster come and go, and do not wait for each other then
+        if missing.is_empty() && node.cluster.get().is_none() {
             return Ok(Self { partitions: partitions.into_iter().flatten().collect(), definitions: None });
         }
         let wanted: Vec<_> = missing.iter().map(|id| (*id, end(*id))).collect();
@@ -72,23 +71,27 @@ impl DocumentSnapshot {
             partitions[id.0 as usize] = Some(part);
         }
         let mut partitions: Vec<DocumentsPart> = partitions.into_iter().flatten().collect();
-        for attempt in 0..ATTEMPTS_MAX {
-            if attempt >= ATTEMPTS_AT_ONCE {
-                node.host.clock.sleep(RETRY_INTERVAL);
-            }
+        let began = node.host.clock.monotonic();
+        let patience = node.app.deployment.settings.send_timeout.to_std();
+        let mut attempts = 0;
+        loop {
             let behind = behind(&partitions);
             if behind.is_empty() {
                 let is_any_here = partitions.iter().any(|part| part.here().is_some());
                 let definitions = (!is_any_here).then(|| node.definitions()).transpose()?;
                 return Ok(Self { partitions, definitions });
             }
+            attempts += 1;
+            if attempts > ATTEMPTS_AT_ONCE {
+                if node.host.clock.monotonic().saturating_sub(began) >= patience {
+                    return Err(not_together(&behind));
+                }
+                node.host.clock.sleep(RETRY_INTERVAL);
+            }
             for ((id, _), part) in behind.iter().zip(node.documents_of(&behind)?) {
                 partitions[id.0 as usize] = part;
             }
         }
-        Err(Error::unavailable(
-            "transactions are committed faster than they can be read together: read again",
-        ))
     }
 
     /// Returns the documents of a partition that is in this process.
@@ -431,6 +434,15 @@ fn behind(partitions: &[DocumentsPart]) -> Vec<(PartitionId, Offset)> {
     let is_behind =
         |(at, end): (usize, Offset)| (partitions[at].next < end).then_some((PartitionId(at as u32), end));
     ends.into_iter().enumerate().filter_map(is_behind).collect()
+}
+
+/// Returns the error of a reader that has not seen partitions together for too long.
+fn not_together(behind: &[(PartitionId, Offset)]) -> Error {
+    let behind: Vec<String> = behind.iter().map(|(id, end)| format!("{id} (records below {end})")).collect();
+    Error::unavailable(format!(
+        "some partitions show a transaction that others do not show yet: {}. Read again",
+        behind.join(", ")
+    ))
 }
 
 /// Finds documents in parts of a collection.

@@ -312,6 +312,7 @@ fn stop(node: &Node, id: PartitionId) -> Option<Arc<Partition>> {
 
 /// Drops what this process has of a partition.
 fn forget(node: &Node, id: PartitionId) {
+    node.host.commits.close(id);
     node.app.sinks.close_partition(id);
     node.host.zones.disown(id);
     for (stream, table) in node.app.tables.writable() {
