@@ -66,10 +66,21 @@ impl Node {
     ///
     /// Errors: `Unavailable` while no process is known to own it.
     pub fn client(&self, id: PartitionId) -> Result<Arc<dyn PartitionClient>> {
-        match self.owned.replica(id) {
+        match self.replica_to_read(id) {
             Some(partition) => Ok(partition),
             None => self.peer(id),
         }
+    }
+
+    /// Returns a partition of this process, if it is to answer: one that has just come here may be far behind, so others are asked while
+    /// there are some.
+    fn replica_to_read(&self, id: PartitionId) -> Option<Arc<Partition>> {
+        let owned = self.owned.get(id);
+        owned.or_else(|| self.owned.standby(id).filter(|standby| self.may_read(standby)))
+    }
+
+    fn may_read(&self, standby: &Partition) -> bool {
+        standby.has_caught_up() || self.peers.get().is_none()
     }
 
     fn peer(&self, id: PartitionId) -> Result<Arc<dyn PartitionClient>> {
@@ -89,7 +100,7 @@ impl Node {
     pub fn with_view<T>(&self, id: PartitionId, read: impl FnOnce(&PartitionView) -> T) -> Option<T> {
         match self.owned.load().get(&id) {
             Some(partition) => Some(partition.with_view(read)),
-            None => self.owned.standby(id).map(|partition| partition.with_view(read)),
+            None => self.replica_to_read(id).map(|partition| partition.with_view(read)),
         }
     }
 
@@ -105,7 +116,7 @@ impl Node {
     /// Errors: those of [`PartitionClient::documents`].
     pub fn documents_of(&self, wanted: &[(PartitionId, Offset)]) -> Result<Vec<DocumentsPart>> {
         // a partition may come or go meanwhile
-        let replicas: Vec<_> = wanted.iter().map(|(id, _)| self.owned.replica(*id)).collect();
+        let replicas: Vec<_> = wanted.iter().map(|(id, _)| self.replica_to_read(*id)).collect();
         let elsewhere = wanted.iter().zip(&replicas).filter(|(_, replica)| replica.is_none());
         let elsewhere: Vec<_> = elsewhere.map(|(one, _)| *one).collect();
         let mut elsewhere = match (elsewhere.first(), self.peers.get()) {
@@ -144,9 +155,9 @@ impl Node {
         self.host.partition_ids().all(|id| self.has_replica(id))
     }
 
-    /// Returns whether this process owns or follows a partition.
+    /// Returns whether this process owns or follows a partition, and answers for it.
     pub fn has_replica(&self, id: PartitionId) -> bool {
-        self.owned.load().contains_key(&id) || self.owned.standby(id).is_some()
+        self.owned.load().contains_key(&id) || self.replica_to_read(id).is_some()
     }
 
     /// Returns the collections, which all partitions have, maybe with the documents of one partition.
@@ -169,7 +180,8 @@ impl Node {
     fn definitions_here(&self) -> Option<StoreSnapshot> {
         let documents = |partition: &Partition| partition.with_view(|view| view.documents.clone());
         let owned = self.owned.load().first_key_value().map(|(_, partition)| documents(partition));
-        owned.or_else(|| self.owned.following().first().map(|partition| documents(partition)))
+        let following = self.owned.following();
+        owned.or_else(|| following.iter().find(|standby| self.may_read(standby)).map(|one| documents(one)))
     }
 
     /// Waits until the replicas here have applied all that any node has acknowledged. Returns the ends of the log by partition, below which
@@ -182,7 +194,7 @@ impl Node {
         }
         let ends = self.latest_ends.get(|| self.host.log.latest_ends())?;
         for (id, end) in self.host.partition_ids().zip(ends.iter()) {
-            match self.owned.replica(id) {
+            match self.replica_to_read(id) {
                 Some(replica) => replica.wait_applied(*end)?,
                 None if self.peers.get().is_some() => {}
                 None => {
@@ -209,9 +221,9 @@ impl Node {
     }
 
     /// Returns the ledger of `stream` over the partitions that this node has.
-    pub fn ledger(&self, stream: &str) -> LedgerCounts {
+    pub fn ledger(&self, stream: &str, is_wanted: impl Fn(PartitionId) -> bool) -> LedgerCounts {
         let mut total = LedgerCounts::default();
-        for partition in &self.owned.replicas() {
+        for partition in self.owned.replicas().iter().filter(|partition| is_wanted(partition.id)) {
             if let Some(counts) = partition.view().ledger.get(stream) {
                 total.add(counts);
             }

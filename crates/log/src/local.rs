@@ -1,6 +1,7 @@
 //! The log in a local directory.
 
 use std::any::Any;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -20,7 +21,8 @@ use crate::segments::recover::{RecoveryReport, recover};
 use crate::subscription::{LocalSubscription, ReadRecords, Subscription};
 use crate::ticket::{SyncRecords, Ticket};
 
-const LOCK_FILE: &str = "log.lock";
+/// End of the name of a file that is locked while a log, or one partition of it, is open.
+const LOCK_END: &str = ".lock";
 const META_FIRST_LINE: &str = "tidemill-log 1";
 /// Upper bound of the size of the metadata file.
 const META_BYTES_MAX: usize = 4096;
@@ -31,7 +33,7 @@ const META_BYTES_MAX: usize = 4096;
 /// Bounds: see [`LogOptions`]; opening needs no more memory than running.
 /// Dropping it closes it and ignores errors; use [`Log::close`] to see them.
 pub struct LocalLog {
-    partitions: Arc<[PartitionLog]>,
+    open: OpenPartitions,
     /// The same, as tickets see them.
     synced: Arc<dyn SyncRecords>,
     flusher: Flusher,
@@ -58,42 +60,60 @@ impl LocalLog {
         let dir = dir.as_ref();
         options.check()?;
         disk.create_dir(dir).during("create", dir)?;
-        let lock = lock(&*disk, dir)?;
-        check_meta(&*disk, dir, options.partitions)?;
+        let opened = match options.only {
+            None => 0..options.partitions,
+            Some(id) => id.0..id.0 + 1,
+        };
+        let lock = lock(&*disk, dir, options.only)?;
+        check_meta(&*disk, dir, &options, opened.clone())?;
         let mut partitions = Vec::new();
         let mut reports = Vec::new();
-        for p in 0..options.partitions {
+        for p in opened.clone() {
             let (writer, report) = recover(&disk, partition_dir(dir, p), p, &options)?;
             partitions.push(PartitionLog::new(writer, &options)?);
             reports.push(report);
         }
-        let partitions: Arc<[PartitionLog]> = partitions.into();
-        let flusher = Flusher::start(Arc::clone(&partitions), options.background_sync_ms)?;
-        let synced = Arc::new(LocalPartitions(Arc::clone(&partitions)));
-        Ok((Self { partitions, synced, flusher, lock: Mutex::new(Some(lock)) }, reports))
+        let open =
+            OpenPartitions { logs: partitions.into(), first: opened.start, partitions: options.partitions };
+        let flusher = Flusher::start(Arc::clone(&open.logs), options.background_sync_ms)?;
+        let synced = Arc::new(open.clone());
+        Ok((Self { open, synced, flusher, lock: Mutex::new(Some(lock)) }, reports))
     }
 
     fn partition(&self, id: PartitionId) -> Result<&PartitionLog> {
-        partition(&self.partitions, id)
+        self.open.get(id)
     }
 }
 
-fn partition(partitions: &[PartitionLog], id: PartitionId) -> Result<&PartitionLog> {
-    partitions.get(id.0 as usize).ok_or_else(|| no_partition(id, partitions.len() as u32))
+/// The partitions that are open. Tickets and subscriptions, which may outlive the log, have a clone.
+#[derive(Clone)]
+struct OpenPartitions {
+    logs: Arc<[PartitionLog]>,
+    /// Id of the first of them.
+    first: u32,
+    /// Number of partitions of the log.
+    partitions: u32,
 }
 
-/// The partitions for tickets and subscriptions, which may outlive the log.
-struct LocalPartitions(Arc<[PartitionLog]>);
+impl OpenPartitions {
+    fn get(&self, id: PartitionId) -> Result<&PartitionLog> {
+        let at = id.0.checked_sub(self.first);
+        at.and_then(|at| self.logs.get(at as usize)).ok_or_else(|| match id.0 < self.partitions {
+            true => Error::invalid(format!("the log partition {id} is not open")),
+            false => no_partition(id, self.partitions),
+        })
+    }
+}
 
-impl SyncRecords for LocalPartitions {
+impl SyncRecords for OpenPartitions {
     fn sync_records(&self, id: PartitionId, upto: Offset, durability: Durability) -> Result<()> {
-        partition(&self.0, id)?.sync(upto.0, durability)
+        self.get(id)?.sync(upto.0, durability)
     }
 }
 
-impl ReadRecords for LocalPartitions {
+impl ReadRecords for OpenPartitions {
     fn read_records(&self, id: PartitionId, from: Offset, max_bytes: usize) -> Result<Vec<Record>> {
-        partition(&self.0, id)?.read(from.0, max_bytes)
+        self.get(id)?.read(from.0, max_bytes)
     }
 }
 
@@ -101,16 +121,22 @@ pub(crate) fn no_partition(id: PartitionId, partitions: u32) -> Error {
     Error::invalid(format!("there is no log partition {id}: expected 0 to {}", partitions.saturating_sub(1)))
 }
 
-fn partition_dir(dir: &Path, partition: u32) -> PathBuf {
-    dir.join(format!("p{partition:05}"))
+fn partition_name(partition: u32) -> String {
+    format!("p{partition:05}")
 }
 
-fn lock(disk: &dyn Disk, dir: &Path) -> Result<Box<dyn Any + Send + Sync>> {
-    let path = dir.join(LOCK_FILE);
+fn partition_dir(dir: &Path, partition: u32) -> PathBuf {
+    dir.join(partition_name(partition))
+}
+
+fn lock(disk: &dyn Disk, dir: &Path, only: Option<PartitionId>) -> Result<Box<dyn Any + Send + Sync>> {
+    let name = only.map_or_else(|| "log".to_owned(), |id| partition_name(id.0));
+    let path = dir.join(name + LOCK_END);
     disk.lock(&path).map_err(|e| match e.kind() {
         std::io::ErrorKind::WouldBlock => Error::conflict(format!(
-            "the log in {} is open in another process (it holds {LOCK_FILE}): stop that process or use another directory",
-            dir.display()
+            "the log in {} is open in another process (it holds {}): stop that process or use another directory",
+            dir.display(),
+            path.file_name().unwrap_or_default().display()
         )),
         _ => crate::disks::failure::IoFailure::new("lock", &path, &e).error(),
     })
@@ -118,7 +144,8 @@ fn lock(disk: &dyn Disk, dir: &Path) -> Result<Box<dyn Any + Send + Sync>> {
 
 /// Checks the number of partitions against the metadata file, or writes that file. It is written when the log
 /// is created, before the first partition has files.
-fn check_meta(disk: &dyn Disk, dir: &Path, partitions: u32) -> Result<()> {
+fn check_meta(disk: &dyn Disk, dir: &Path, options: &LogOptions, opened: Range<u32>) -> Result<()> {
+    let partitions = options.partitions;
     let names = disk.list(dir).during("list", dir)?;
     let path = dir.join(META_FILE);
     if names.iter().any(|n| n == META_FILE) {
@@ -134,7 +161,8 @@ fn check_meta(disk: &dyn Disk, dir: &Path, partitions: u32) -> Result<()> {
         let has_files = |name: &String| {
             name.starts_with('p') && disk.list(&dir.join(name)).is_ok_and(|files| !files.is_empty())
         };
-        if names.iter().any(has_files) {
+        // the files of a partition that comes and goes may be copies from elsewhere
+        if options.only.is_none() && names.iter().any(has_files) {
             return Err(Error::corrupt(format!(
                 "{} is missing beside the partitions: restore it from a backup, or write it again as the two lines \
                  `{META_FIRST_LINE}` and `partitions N`",
@@ -143,7 +171,7 @@ fn check_meta(disk: &dyn Disk, dir: &Path, partitions: u32) -> Result<()> {
         }
         write_meta(disk, dir, partitions)?;
     }
-    for p in 0..partitions {
+    for p in opened {
         let path = partition_dir(dir, p);
         disk.create_dir(&path).during("create", &path)?;
     }
@@ -191,7 +219,7 @@ fn meta_text(partitions: u32) -> String {
 
 impl Log for LocalLog {
     fn partitions(&self) -> u32 {
-        self.partitions.len() as u32
+        self.open.partitions
     }
 
     fn append(&self, partition: PartitionId, record: NewRecord, durability: Durability) -> Result<Ticket> {
@@ -202,7 +230,7 @@ impl Log for LocalLog {
 
     fn subscribe(&self, partition: PartitionId, from: Offset) -> Result<Box<dyn Subscription>> {
         let hand_over = self.partition(partition)?.subscribe(partition, from.0)?;
-        let log = LocalPartitions(Arc::clone(&self.partitions));
+        let log = self.open.clone();
         Ok(Box::new(LocalSubscription { log, partition, next: Mutex::new(from.0), hand_over }))
     }
 
@@ -237,21 +265,21 @@ impl Log for LocalLog {
     fn files(&self, ends: &[Offset]) -> Result<Vec<LogFile>> {
         let meta = meta_text(self.partitions()).into_bytes();
         let mut files = vec![LogFile { name: META_FILE.to_owned(), content: LogFileContent::Written(meta) }];
-        for (id, partition) in self.partitions.iter().enumerate() {
-            let end = ends.get(id).copied().unwrap_or_else(|| Offset(partition.end()));
-            files.extend(partition.files(&format!("p{id:05}"), end.0)?);
+        for (id, partition) in (self.open.first..).zip(self.open.logs.iter()) {
+            let end = ends.get(id as usize).copied().unwrap_or_else(|| Offset(partition.end()));
+            files.extend(partition.files(&partition_name(id), end.0)?);
         }
         Ok(files)
     }
 
     fn flush(&self) -> Result<()> {
-        self.partitions.iter().try_for_each(PartitionLog::flush)
+        self.open.logs.iter().try_for_each(PartitionLog::flush)
     }
 
     fn close(&self) -> Result<()> {
         self.flusher.stop();
         // Closes every partition before it returns the first failure.
-        let closed: Vec<Result<()>> = self.partitions.iter().map(PartitionLog::close).collect();
+        let closed: Vec<Result<()>> = self.open.logs.iter().map(PartitionLog::close).collect();
         // a closed log writes nothing, so another one may open the directory
         *self.lock.lock() = None;
         closed.into_iter().collect()

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::SystemTime;
 
-use tidemill_types::{Error, Result, Timestamp};
+use tidemill_types::{Error, PartitionId, Result, Timestamp};
 
 use crate::encryption::LogEncryption;
 use crate::segments::format::{PAYLOAD_BYTES_MAX, RECORD_HEADER_BYTES};
@@ -59,6 +59,8 @@ pub(crate) fn machine_time() -> Timestamp {
 pub struct LogOptions {
     /// Number of partitions. Fixed when the log is created, because it decides which partition a key maps to.
     pub partitions: u32,
+    /// The only partition to open, by a log for each partition whose owners come and go; `None` opens all.
+    pub only: Option<PartitionId>,
     /// Maximum size of a segment in bytes; only a single group may exceed it. 4 KiB to 1 GiB.
     pub segment_bytes: u64,
     /// Maximum number of bytes per partition that wait for the disk; only a single group may exceed it. 4 KiB
@@ -93,6 +95,7 @@ impl LogOptions {
     pub fn new(partitions: u32) -> Self {
         Self {
             partitions,
+            only: None,
             segment_bytes: 64 << 20,
             pending_bytes_max: 64 << 20,
             tail_bytes_max: 8 << 20,
@@ -114,6 +117,9 @@ impl LogOptions {
         let most = (PAYLOAD_BYTES_MAX + RECORD_HEADER_BYTES) as u64;
         [
             wrong("partitions", u64::from(self.partitions), 1, 65_536),
+            self.only.and_then(|id| {
+                wrong("only", u64::from(id.0), 0, u64::from(self.partitions).saturating_sub(1))
+            }),
             wrong("segment_bytes", self.segment_bytes, 4 << 10, 1 << 30),
             wrong("pending_bytes_max", self.pending_bytes_max as u64, 4 << 10, most),
             wrong("tail_bytes_max", self.tail_bytes_max as u64, 0, most),

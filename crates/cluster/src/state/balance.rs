@@ -65,38 +65,53 @@ impl Loads {
     }
 }
 
+/// Returns the owner of a partition once a planned move is done.
+fn next_owner(partition: &PartitionState) -> Option<&NodeName> {
+    match &partition.warming {
+        Some(Warming { node, goal: Goal::Owner | Goal::OwnerByRequest }) => Some(node),
+        _ => partition.owner.as_ref(),
+    }
+}
+
+/// Returns the standby of a partition once a planned move is done.
+fn next_standby(partition: &PartitionState) -> Option<&NodeName> {
+    match &partition.warming {
+        Some(Warming { node, goal: Goal::Standby }) => Some(node),
+        // it becomes the owner, whose place it takes
+        Some(Warming { node, .. }) if partition.standby.as_ref() == Some(node) => partition.owner.as_ref(),
+        _ => partition.standby.as_ref(),
+    }
+}
+
 impl State {
     /// Returns the partitions that each member owns once planned moves are done.
     pub(super) fn owner_loads(&self) -> Loads {
-        self.loads(|partition| match &partition.warming {
-            Some(Warming { node, goal: Goal::Owner | Goal::OwnerByRequest }) => Some(node),
-            _ => partition.owner.as_ref(),
-        })
+        let mut loads = self.loads_with_shares_of(self.partitions.len());
+        self.partitions.iter().filter_map(next_owner).for_each(|node| loads.add(node, 1));
+        loads
     }
 
-    /// Returns the partitions that have each member as their standby once planned moves are done.
-    pub(super) fn standby_loads(&self) -> Loads {
-        self.loads(|partition| match &partition.warming {
-            Some(Warming { node, goal: Goal::Standby }) => Some(node),
-            _ => partition.standby.as_ref(),
-        })
+    /// Returns the partitions that each member owns or follows once planned moves are done: it applies all of them.
+    pub(super) fn replica_loads(&self) -> Loads {
+        let mut loads = self.loads_with_shares_of(2 * self.partitions.len());
+        for partition in &self.partitions {
+            let replicas = next_owner(partition).into_iter().chain(next_standby(partition));
+            replicas.for_each(|node| loads.add(node, 1));
+        }
+        loads
     }
 
-    /// Counts the partitions of each member, draining ones with a share of zero.
-    fn loads<'a>(&'a self, holder: impl Fn(&'a PartitionState) -> Option<&'a NodeName>) -> Loads {
+    /// Returns members without a load, and their shares of so many, draining ones with a share of zero.
+    fn loads_with_shares_of(&self, count: usize) -> Loads {
         let weight = |draining: bool, weight: u32| if draining { 0 } else { weight };
         let weights = self
             .members
             .values()
             .map(|member| u64::from(weight(member.draining, member.weight)))
             .sum::<u64>();
-        let share = |member: &Member| {
-            Share::new(self.partitions.len(), weight(member.draining, member.weight), weights)
-        };
+        let share = |member: &Member| Share::new(count, weight(member.draining, member.weight), weights);
         let empty = self.members.iter().map(|(name, member)| (name.clone(), (0, share(member))));
-        let mut loads = Loads { members: empty.collect(), weights };
-        self.partitions.iter().filter_map(holder).for_each(|node| loads.add(node, 1));
-        loads
+        Loads { members: empty.collect(), weights }
     }
 
     /// Returns the members that take part in a planned move.
@@ -153,7 +168,7 @@ impl State {
             return false;
         }
         let busy = self.busy();
-        let (owners, standbys) = (self.owner_loads(), self.standby_loads());
+        let (owners, replicas) = (self.owner_loads(), self.replica_loads());
         for (index, partition) in self.partitions.iter().enumerate() {
             let id = PartitionId(index as u32);
             if partition.warming.is_some() {
@@ -173,7 +188,7 @@ impl State {
                 let owner = partition.owner.as_ref();
                 let others = || self.members.keys().filter(|node| !draining(node) && owner != Some(*node));
                 let free = others().filter(|node| !busy.contains(*node));
-                let next = free.min_by_key(|node| (!self.is_apart(id, node), standbys.surplus(node)));
+                let next = free.min_by_key(|node| (!self.is_apart(id, node), replicas.surplus(node)));
                 if let Some(next) = next.cloned() {
                     self.warm(id, next, Goal::Standby, MoveReason::Drain, events);
                     return true;
@@ -190,7 +205,7 @@ impl State {
 
     /// Plans a standby in another zone than the owner, where the present one is in the same; returns whether there was one.
     fn plan_zone(&mut self, events: &mut Vec<ClusterEvent>) -> bool {
-        let (busy, loads) = (self.busy(), self.standby_loads());
+        let (busy, loads) = (self.busy(), self.replica_loads());
         let is_free = |(node, member): &(&NodeName, &Member)| !member.draining && !busy.contains(*node);
         let mut free_by_zone: BTreeMap<&str, Vec<&NodeName>> = BTreeMap::new();
         for (node, member) in self.members.iter().filter(is_free) {
@@ -234,9 +249,9 @@ impl State {
         true
     }
 
-    /// Plans another standby, where one member is that of more partitions than its share; returns whether there was one.
+    /// Plans another standby, where one member owns and follows more partitions than its share; returns whether there was one.
     fn plan_standby(&mut self, events: &mut Vec<ClusterEvent>) -> bool {
-        let (busy, loads) = (self.busy(), self.standby_loads());
+        let (busy, loads) = (self.busy(), self.replica_loads());
         let movable = self.movable(|partition| partition.standby.as_ref());
         let next = loads.uneven_pairs(|name| busy.contains(name)).find_map(|(donor, receiver)| {
             let weight = self.members.get(receiver)?.weight;

@@ -17,7 +17,7 @@ impl State {
         if self.members.len() < 2 || !self.partitions.iter().any(is_missing) {
             return;
         }
-        let mut loads = self.standby_loads();
+        let mut loads = self.replica_loads();
         for index in 0..self.partitions.len() {
             let id = PartitionId(index as u32);
             let partition = &self.partitions[index];

@@ -184,6 +184,27 @@ pub fn source(payload: &[u8]) -> Result<(Offset, Timestamp)> {
     Ok((Offset(offset), Timestamp(time.cast_signed())))
 }
 
+/// Returns the number of changes of a payload, without decoding them.
+///
+/// Errors: as [`decode`].
+pub fn count(payload: &[u8]) -> Result<u32> {
+    let mut at = HEAD_BYTES;
+    let mut count = 0;
+    while at < payload.len() {
+        let end = at + document_bytes(payload, at);
+        let change = payload.get(at..end).ok_or_else(|| damaged("a change is cut off"))?;
+        let is_group = at == HEAD_BYTES && raw(change)?.get_array("group").is_ok();
+        count += u32::from(!is_group);
+        at = end;
+    }
+    Ok(count)
+}
+
+fn document_bytes(payload: &[u8], at: usize) -> usize {
+    let length = payload.get(at..at + 4).and_then(|b| b.try_into().ok()).map_or(0, u32::from_le_bytes);
+    (length as usize).max(5)
+}
+
 /// Decodes the changes of a payload; documents share its memory.
 ///
 /// Errors: `Corrupt` for bytes that are not a payload of changes.
@@ -193,8 +214,7 @@ pub fn decode(payload: &Bytes) -> Result<Vec<ChangeEvent>> {
     let mut changes = Vec::new();
     let mut at = HEAD_BYTES;
     while at < payload.len() {
-        let length = payload.get(at..at + 4).and_then(|b| b.try_into().ok()).map_or(0, u32::from_le_bytes);
-        let end = at + (length as usize).max(5);
+        let end = at + document_bytes(payload, at);
         let change = payload.get(at..end).ok_or_else(|| damaged("a change is cut off"))?;
         let change = raw(change)?;
         match change.get_array("group") {

@@ -7,19 +7,22 @@
 
 pub mod codec;
 mod position;
+mod read;
 
 pub use codec::{ChangeEvent, ChangeGroup};
-pub use position::ChangePosition;
+pub use position::{ChangePosition, PositionKind};
+pub use read::{ChangeCursor, ChangePayload, ChangesPart, PartitionChanges, ReadChanges, not_kept};
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
 
+use arc_swap::ArcSwapOption;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use tidemill_docs::{DocumentChange, Store};
 use tidemill_log::disk::Disk;
-use tidemill_log::{Durability, GroupLog, LocalLog, Log, LogEncryption, LogFile, LogOptions, Record};
+use tidemill_log::{Durability, GroupLog, LocalLog, Log, LogEncryption, LogFile, LogOptions};
 use tidemill_types::{Error, Offset, PartitionId, Result, Timestamp};
 use tokio::sync::watch;
 
@@ -29,6 +32,8 @@ use crate::app::settings::Settings;
 pub const CHANGES_DIR: &str = "changes";
 /// Bytes of changes of one record of the change log; one change may exceed it.
 const RECORD_BYTES: usize = 4 << 20;
+/// Maximum size of a file. Where partitions move, the last file of each is uploaded with each checkpoint.
+const SEGMENT_BYTES_MAX: u64 = 8 << 20;
 
 /// The change log.
 pub struct ChangeLog {
@@ -36,8 +41,8 @@ pub struct ChangeLog {
     disk: Arc<dyn Disk>,
     segment_bytes: u64,
     encryption: Option<LogEncryption>,
-    /// Opened by the first change stream, or at the start if there was one.
-    log: OnceLock<LocalLog>,
+    /// Logs of the partitions, each opened by the first change stream, or at the start if there was one; in a cluster with the replica.
+    partitions: Vec<ArcSwapOption<PartitionChanges>>,
     opening: Mutex<()>,
     /// Per partition 1 + the offset of the last record whose changes are in the change log.
     written: Vec<AtomicU64>,
@@ -67,9 +72,9 @@ impl ChangeLog {
         Self {
             dir: data_dir.join(CHANGES_DIR),
             disk,
-            segment_bytes: settings.segment_bytes,
+            segment_bytes: settings.segment_bytes.min(SEGMENT_BYTES_MAX),
             encryption: settings.encryption.of_log("tidemill changes"),
-            log: OnceLock::new(),
+            partitions: (0..partitions).map(|_| ArcSwapOption::empty()).collect(),
             opening: Mutex::new(()),
             written: (0..partitions).map(|_| AtomicU64::new(0)).collect(),
             enabled: AtomicBool::new(false),
@@ -87,39 +92,82 @@ impl ChangeLog {
         }
     }
 
-    /// Opens the files, and creates them if they do not exist. Returns what opening them repaired.
+    /// Opens the files of all partitions, and creates them if they do not exist. Returns what opening them repaired.
     ///
     /// Errors: those of [`LocalLog::open_on`].
     pub fn open(&self) -> Result<Vec<String>> {
+        let ids = (0..self.partitions.len() as u32).map(PartitionId);
+        ids.filter_map(|id| self.open_partition(id).transpose()).collect()
+    }
+
+    /// Opens the files of a partition, and creates them if they do not exist. Returns what opening them repaired.
+    ///
+    /// Errors: those of [`LocalLog::open_on`].
+    pub fn open_partition(&self, id: PartitionId) -> Result<Option<String>> {
         let _opening = self.opening.lock();
-        if self.log.get().is_some() {
-            return Ok(Vec::new());
+        let place = self.place(id)?;
+        if place.load().is_some() {
+            return Ok(None);
         }
         if self.dir == Path::new(CHANGES_DIR) {
             return Err(Error::invalid("an engine without a data directory keeps no changes"));
         }
         // what is lost at the end is written again, and what is damaged before it only shortens the history
         let options = LogOptions {
+            only: Some(id),
             segment_bytes: self.segment_bytes,
             repair: true,
             encryption: self.encryption.clone(),
-            ..LogOptions::new(self.written.len() as u32)
+            ..LogOptions::new(self.partitions.len() as u32)
         };
         let (log, reports) = LocalLog::open_on(self.disk.clone(), &self.dir, options)?;
-        for (partition, written) in self.written.iter().enumerate() {
-            let last = last_record(&log, PartitionId(partition as u32))?;
-            let next =
-                last.map_or(Ok(0), |record| codec::source(&record.payload).map(|(offset, _)| offset.0 + 1))?;
-            written.store(next, Ordering::Release);
-        }
-        let lost = reports.iter().filter(|report| report.cut.is_some()).map(|r| format!("changes: {r}"));
-        let warnings = lost.collect();
-        self.log.get_or_init(|| log);
-        Ok(warnings)
+        let opened = PartitionChanges::new(log, id);
+        let next = opened.last_source()?.map_or(0, |offset| offset.0 + 1);
+        self.written[id.0 as usize].store(next, Ordering::Release);
+        place.store(Some(Arc::new(opened)));
+        Ok(reports.iter().find(|report| report.cut.is_some()).map(|report| format!("changes: {report}")))
     }
 
-    pub(crate) fn log(&self) -> Result<&LocalLog> {
-        self.log.get().ok_or_else(|| Error::internal("the change log is not open"))
+    /// Opens the files of a partition whose state, after the records below `next`, says that its changes are collected. The history begins
+    /// there if there are no files.
+    ///
+    /// Errors: those of [`Self::open_partition`], and of [`Self::append`].
+    pub fn continue_partition(
+        &self,
+        id: PartitionId,
+        next: Offset,
+        time: Timestamp,
+    ) -> Result<Option<String>> {
+        let warning = self.open_partition(id)?;
+        if let Some(last) = next.0.checked_sub(1)
+            && self.end(id) == Offset(0)
+            && let Some(mark) = self.begin(id, Offset(last), time)
+        {
+            self.append(id, &mark)?;
+        }
+        Ok(warning)
+    }
+
+    /// Closes the files of a partition, whose state is given up. What was not written to the disk belongs to no checkpoint.
+    pub fn close_partition(&self, id: PartitionId) {
+        let _opening = self.opening.lock();
+        if let Some(changes) = self.partitions.get(id.0 as usize).and_then(|place| place.swap(None)) {
+            changes.close();
+        }
+    }
+
+    fn place(&self, id: PartitionId) -> Result<&ArcSwapOption<PartitionChanges>> {
+        let place = self.partitions.get(id.0 as usize);
+        place.ok_or_else(|| Error::internal(format!("there is no partition {id}")))
+    }
+
+    /// Returns the changes of a partition, if they are open.
+    pub fn of(&self, id: PartitionId) -> Option<Arc<PartitionChanges>> {
+        self.partitions.get(id.0 as usize)?.load_full()
+    }
+
+    fn all_open(&self) -> impl Iterator<Item = Arc<PartitionChanges>> {
+        self.partitions.iter().filter_map(ArcSwapOption::load_full)
     }
 
     /// Returns whether all partitions collect their changes.
@@ -181,7 +229,8 @@ impl ChangeLog {
     ///
     /// Errors: `Unavailable` and `LimitReached` while the disk does not take them; nothing is appended then.
     pub fn append(&self, partition: PartitionId, changes: &RecordChanges) -> Result<()> {
-        self.log()?.write_owned(partition, changes.time, changes.payloads.clone())?;
+        let open = self.of(partition).ok_or_else(|| Error::unavailable("the change log is not open"))?;
+        open.log.write_owned(partition, changes.time, changes.payloads.clone())?;
         if let Some(written) = self.written.get(partition.0 as usize) {
             written.store(changes.offset.0 + 1, Ordering::Release);
         }
@@ -190,16 +239,17 @@ impl ChangeLog {
 
     /// Returns the offset after the last change of a partition.
     pub fn end(&self, partition: PartitionId) -> Offset {
-        self.log.get().map_or(Offset(0), |log| log.end(partition))
+        let place = self.partitions.get(partition.0 as usize);
+        place.and_then(|place| place.load().as_ref().map(|open| open.end())).unwrap_or_default()
     }
 
     /// Makes everything appended so far durable.
     ///
     /// Errors: `Unavailable` when the disk fails.
     pub fn sync(&self, partition: PartitionId) -> Result<()> {
-        let Some(log) = self.log.get() else { return Ok(()) };
-        match log.end(partition).0.checked_sub(1) {
-            Some(last) => log.sync(partition, Offset(last), Durability::Fsync),
+        let Some(open) = self.of(partition) else { return Ok(()) };
+        match open.end().0.checked_sub(1) {
+            Some(last) => open.log.sync(partition, Offset(last), Durability::Fsync),
             None => Ok(()),
         }
     }
@@ -208,26 +258,23 @@ impl ChangeLog {
     ///
     /// Errors: those of [`Log::files`].
     pub fn files(&self) -> Result<Vec<LogFile>> {
-        let Some(log) = self.log.get() else { return Ok(Vec::new()) };
-        let ends: Vec<Offset> = (0..log.partitions()).map(|p| log.end(PartitionId(p))).collect();
-        log.files(&ends)
+        let mut files: Vec<LogFile> = Vec::new();
+        for open in self.all_open() {
+            let of_partition = open.log.files(&[])?;
+            // each has the file that belongs to all
+            let new =
+                of_partition.into_iter().filter(|file| files.iter().all(|known| known.name != file.name));
+            let new: Vec<LogFile> = new.collect();
+            files.extend(new);
+        }
+        Ok(files)
     }
 
     /// Drops the oldest changes of partitions that have more than `bytes_max` bytes of them.
     ///
     /// Errors: `Unavailable` when files cannot be removed.
     pub fn truncate(&self, bytes_max: u64) -> Result<()> {
-        let Some(log) = self.log.get() else { return Ok(()) };
-        for partition in (0..log.partitions()).map(PartitionId) {
-            let bytes = log.bytes(partition);
-            if bytes > bytes_max {
-                let (start, end) = (log.start(partition).0, log.end(partition).0);
-                // records are about equally large; whole segments go only, so rather too few than too many
-                let surplus = (end - start) as f64 * ((bytes - bytes_max) as f64 / bytes as f64);
-                log.truncate(partition, Offset(start + surplus as u64))?;
-            }
-        }
-        Ok(())
+        self.all_open().try_for_each(|open| open.truncate(bytes_max))
     }
 
     /// Tells followers of changes, and readers at the end of a capped collection, that there may be something new.
@@ -244,19 +291,7 @@ impl ChangeLog {
 
     /// Closes the files.
     pub fn close(&self) {
-        if let Some(log) = self.log.get() {
-            // what is not on the disk is written again
-            let _ = log.close();
-        }
-    }
-}
-
-/// Returns the last record of a partition.
-fn last_record(log: &LocalLog, partition: PartitionId) -> Result<Option<Record>> {
-    match log.end(partition).0.checked_sub(1) {
-        Some(last) if Offset(last) >= log.start(partition) => {
-            Ok(log.read(partition, Offset(last), 1)?.into_iter().next())
-        }
-        _ => Ok(None),
+        // what is not on the disk is written again
+        self.all_open().for_each(|open| open.close());
     }
 }

@@ -12,6 +12,8 @@ use crate::node::Node;
 
 /// Interval between two looks at the roles.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
+/// Interval at which those who follow changes look for changes of other nodes.
+const CHANGES_INTERVAL: Duration = Duration::from_millis(100);
 /// Interval at which standbys learn what the owners have committed.
 const COMMITS_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -33,6 +35,7 @@ enum WantedRole {
 /// Follows, promotes and demotes until the engine stops.
 pub fn run(node: &Node, cluster: &ClusterNode) {
     let mut commits_due = Duration::ZERO;
+    let mut changes_due = Duration::ZERO;
     let mut epochs = OwnedEpochs::new();
     let mut failing = BTreeSet::new();
     while !node.host.is_stopping() {
@@ -57,6 +60,13 @@ pub fn run(node: &Node, cluster: &ClusterNode) {
                 tracing::debug!(%error, "the tables' commits are not known");
             }
             commits_due = node.host.clock.monotonic() + COMMITS_INTERVAL;
+        }
+        if node.host.clock.monotonic() >= changes_due {
+            // those who follow changes are not told by the nodes that have the other partitions
+            if !node.has_all() {
+                node.host.changes.notify();
+            }
+            changes_due = node.host.clock.monotonic() + CHANGES_INTERVAL;
         }
         node.host.clock.sleep(POLL_INTERVAL);
     }

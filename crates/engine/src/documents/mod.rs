@@ -64,16 +64,15 @@ impl Node {
         if self.host.changes.is_enabled() {
             return Ok(());
         }
-        if self.cluster.get().is_some() {
-            return Err(Error::invalid(
-                "a cluster has no change streams yet: run the app by one process, without --cluster",
-            ));
-        }
-        for warning in self.host.changes.open()? {
-            tracing::warn!("{warning}");
+        // in a cluster, each replica opens its own when it comes to the record
+        if self.cluster.get().is_none() {
+            for warning in self.host.changes.open()? {
+                tracing::warn!("{warning}");
+            }
         }
         let entries = self.host.partition_ids().map(|p| (p, Entry::CollectChanges)).collect();
         self.write_and_wait(entries, Some(Durability::Fsync))?;
+        self.catch_up_replicas()?;
         self.host.changes.set_enabled();
         Ok(())
     }

@@ -287,11 +287,12 @@ impl Transaction {
         if free {
             self.locked.insert(document);
         }
-        // a document that was not changed is the same bytes at the same place
-        let address = |document: Option<&DocBytes>| document.map(|d| (d.as_ptr(), d.len()));
+        // a replica that came here since has the same documents at another place, and may be behind
+        let read_here = self.documents.here(partition).is_some();
+        let since = self.documents.next(partition);
         let is_unchanged = self.node.with_view(PartitionId(partition as u32), |view| {
             let present = view.documents.collection(&change.collection).and_then(|c| c.get_key(&change.key));
-            address(present) == address(change.before.as_ref())
+            !read_here || view.next < since || present == change.before.as_ref()
         });
         // what others have changed elsewhere is found by the commit
         if free && is_unchanged.unwrap_or(true) {

@@ -25,7 +25,7 @@ impl Engine {
     }
 
     /// Returns counts of the partitions that this process does not have.
-    fn progress_elsewhere(&self) -> Result<Vec<PartitionProgress>> {
+    fn progress_elsewhere(&self) -> Result<Vec<(PartitionId, PartitionProgress)>> {
         let node = &self.node;
         let missing: Vec<_> = node.host.partition_ids().filter(|id| !node.has_replica(*id)).collect();
         if !missing.is_empty() {
@@ -38,7 +38,7 @@ impl Engine {
                 Ok(())
             })?;
         }
-        missing.into_iter().map(|id| node.client(id)?.progress()).collect()
+        missing.into_iter().map(|id| Ok((id, node.client(id)?.progress()?))).collect()
     }
 
     /// Returns streams as far as own partitions and those `elsewhere` have them.
@@ -46,13 +46,18 @@ impl Engine {
         &self,
         tables: &[(Arc<StreamSchema>, Arc<Table>)],
         declared: bool,
-        elsewhere: &[PartitionProgress],
+        elsewhere: &[(PartitionId, PartitionProgress)],
     ) -> Vec<StreamInfo> {
+        // a replica that is behind is here, too
+        let is_here = |id: PartitionId| elsewhere.iter().all(|(other, _)| *other != id);
         let info = |(schema, table): &(Arc<StreamSchema>, Arc<Table>)| {
-            let mut ledger = self.node.ledger(&schema.name);
-            elsewhere.iter().filter_map(|one| one.ledger.get(&schema.name)).for_each(|one| ledger.add(one));
-            let tails = elsewhere.iter().filter_map(|one| one.tail_rows.get(&schema.name));
-            let tail_rows = table.pending_rows() + tails.sum::<u64>();
+            let mut ledger = self.node.ledger(&schema.name, is_here);
+            let counts = elsewhere.iter().filter_map(|(_, one)| one.ledger.get(&schema.name));
+            counts.for_each(|one| ledger.add(one));
+            let here = self.node.host.partition_ids().filter(|id| is_here(*id));
+            let here: u64 = here.map(|id| table.pending_rows_of(id)).sum();
+            let tails = elsewhere.iter().filter_map(|(_, one)| one.tail_rows.get(&schema.name));
+            let tail_rows = here + tails.sum::<u64>();
             StreamInfo {
                 schema: schema.clone(),
                 ledger,

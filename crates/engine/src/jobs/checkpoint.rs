@@ -63,6 +63,9 @@ pub fn checkpoint(node: &Node) -> Result<()> {
             failed.get_or_insert(e);
         }
     }
+    if let Err(e) = node.host.changes.truncate(node.app.deployment.settings.change_stream_bytes) {
+        failed.get_or_insert(e);
+    }
     if images.is_empty() {
         return failed.map_or(Ok(()), Err);
     }
@@ -75,9 +78,6 @@ pub fn checkpoint(node: &Node) -> Result<()> {
         if let Err(e) = publish_checkpoint(node, image) {
             failed.get_or_insert(e);
         }
-    }
-    if let Err(e) = node.host.changes.truncate(node.app.deployment.settings.change_stream_bytes) {
-        failed.get_or_insert(e);
     }
     failed.map_or(Ok(()), Err)
 }

@@ -53,6 +53,7 @@ fn begin_from_checkpoint(
     node.host.set_aside.follow_notes(id);
     let mut warnings = Vec::new();
     let loaded = recover::load_partition(node, id, &mut warnings)?;
+    warnings.extend(recover::continue_changes(node, &loaded.state)?);
     warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
     node.host.commits.reopen(id);
     know_decisions(node, id)?;

@@ -60,6 +60,7 @@ pub fn acquire(node: &Node, id: PartitionId, epoch: u64) -> Result<Arc<Partition
     let store = &node.host.partition_store;
     // what this process had of it is replaced
     node.app.sinks.close_partition(id);
+    node.host.changes.close_partition(id);
     let opened = store.claim(StateGroup::Partition(id), epoch).and_then(|()| {
         store.fetch(StateGroup::Partition(id))?;
         learn_ends(node)?;
@@ -98,6 +99,7 @@ pub fn follow(node: &Node, id: PartitionId) -> Result<Arc<Partition>> {
     }
     // what this process had of it is replaced
     node.app.sinks.close_partition(id);
+    node.host.changes.close_partition(id);
     node.host.partition_store.fetch(StateGroup::Partition(id))?;
     learn_ends(node)?;
     refresh_tables(node)?;
@@ -314,6 +316,7 @@ fn stop(node: &Node, id: PartitionId) -> Option<Arc<Partition>> {
 fn forget(node: &Node, id: PartitionId) {
     node.host.commits.close(id);
     node.app.sinks.close_partition(id);
+    node.host.changes.close_partition(id);
     node.host.zones.disown(id);
     for (stream, table) in node.app.tables.writable() {
         if let Err(error) = forget_tail(table, id) {

@@ -98,8 +98,14 @@ pub fn open(
         partition.enqueue_emissions(loaded.outbox, Vec::new());
         node.owned.add(Arc::new(partition));
     }
-    report.warnings.extend(node.host.changes.open_existing()?);
-    node.host.partition_ids().for_each(|p| node.host.changes.cut(p, node.host.log.end(p)));
+    // those of a process that shares partitions are opened with each of them
+    if owns_all {
+        report.warnings.extend(node.host.changes.open_existing()?);
+        for partition in node.owned.all() {
+            report.warnings.extend(continue_changes(&node, &partition.state.read())?);
+        }
+        node.host.partition_ids().for_each(|p| node.host.changes.cut(p, node.host.log.end(p)));
+    }
     let decisions: Vec<_> = node.owned.all().iter().map(|p| p.state.read().decisions.clone()).collect();
     if owns_all {
         node.host.commits.begin_recovery(&decisions);
@@ -322,6 +328,16 @@ fn dropped_state_warning(node: &Node, file: &str) -> String {
     }
 }
 
+/// Opens the change log of a partition whose changes are collected. Returns what that repaired.
+///
+/// Errors: those of [`ChangeLog::continue_partition`](crate::changes::ChangeLog::continue_partition).
+pub fn continue_changes(node: &Node, state: &PartitionState) -> Result<Option<String>> {
+    match state.store.collects_changes() {
+        true => node.host.changes.continue_partition(state.partition, state.next, state.time),
+        false => Ok(None),
+    }
+}
+
 /// Closes what another start opens, although a thread of this one is left behind.
 fn close_files(node: &Node) {
     node.app.sinks.all().iter().for_each(StreamSink::close);
@@ -459,7 +475,7 @@ fn check_tables(node: &Node, ends: &[Offset]) -> Result<()> {
 fn check_ledger(node: &Node) -> Vec<String> {
     let mut warnings = Vec::new();
     for (stream, table) in node.app.tables.streams().iter().chain(node.app.tables.former()) {
-        let ledger = node.ledger(&stream.name);
+        let ledger = node.ledger(&stream.name, |_| true);
         let in_table = table.tablet_rows() + table.pending_rows();
         let removed = table.removed_rows();
         if ledger.stored != in_table + removed || !ledger.balances() {

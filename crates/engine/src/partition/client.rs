@@ -20,14 +20,16 @@ use tidemill_flow::explain::QueryReport;
 use tidemill_log::{Durability, Ticket};
 use tidemill_rules::why::Selector;
 use tidemill_rules::{Counters, Explanation};
-use tidemill_types::{Error, ErrorKind, Offset, PartitionId, Result, Value};
+use tidemill_types::{Error, ErrorKind, Offset, PartitionId, Result, Timestamp, Value};
 use tidemill_zones::MissingTail;
 
 use super::{Partition, PartitionProgress};
 use crate::apply::ApplyReply;
+use crate::changes::{ChangeCursor, ChangesPart, not_kept};
 use crate::commit::{SessionWrite, TransactionId};
 use crate::document_parts::part::DocumentsPart;
 use crate::document_parts::place::{PlaceOfId, find_by_id};
+use crate::documents::change_stream::READ_BYTES;
 use crate::entry::Entry;
 use crate::queries::UnitName;
 use crate::queries::runtime::QueryCountsByFile;
@@ -83,6 +85,16 @@ pub trait PartitionClient: Send + Sync {
     ///
     /// Errors: `Conflict` if the session has gone on to a later write.
     fn session_outcome(&self, session: &SessionWrite) -> Result<Option<CommandOutcome>>;
+
+    /// Returns changes of documents after a place: a record, and the number of its changes before. `cursor` is that of the last answer.
+    ///
+    /// Errors: `NotFound` if they are not kept.
+    fn changes(&self, after: (Offset, u32), cursor: Option<ChangeCursor>) -> Result<ChangesPart>;
+
+    /// Returns the place of the first change that was made at `time` or later.
+    ///
+    /// Errors: `NotFound` if it is not kept.
+    fn changes_at(&self, time: Timestamp) -> Result<(Offset, u32)>;
 
     /// Returns the rows of a table that are in no file; `None` if files of the table have some of them by now.
     ///
@@ -208,6 +220,22 @@ impl PartitionClient for Partition {
 
     fn session_outcome(&self, session: &SessionWrite) -> Result<Option<CommandOutcome>> {
         Ok(self.with_view(|view| view.sessions.outcome(session).map(Option::<&_>::cloned))?)
+    }
+
+    fn changes(&self, after: (Offset, u32), cursor: Option<ChangeCursor>) -> Result<ChangesPart> {
+        let (next, end) = self.with_view(|view| (view.next, view.changes_end));
+        let changes = self.host.changes.of(self.id).ok_or_else(not_kept)?;
+        let cursor = match cursor.filter(|cursor| changes.has_made(cursor)) {
+            Some(cursor) => cursor,
+            None => changes.cursor_after(after)?,
+        };
+        Ok(ChangesPart { next, read: changes.read_from(cursor, end, READ_BYTES)? })
+    }
+
+    fn changes_at(&self, time: Timestamp) -> Result<(Offset, u32)> {
+        let next = self.with_view(|view| view.next);
+        let changes = self.host.changes.of(self.id).ok_or_else(not_kept)?;
+        Ok(changes.place_of(changes.first_at(time)?)?.unwrap_or((next, 0)))
     }
 
     fn tail_rows(&self, table: &TableName, missing: MissingTail) -> Result<Option<Vec<RecordBatch>>> {

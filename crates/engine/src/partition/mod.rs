@@ -615,6 +615,7 @@ impl Partition {
             self.host.health.report_source_problem(&collection, &error);
         }
         if begins_history {
+            self.retry_until_stopped(self.id, || self.host.changes.open_partition(self.id).map(drop));
             effects.changes.extend(self.host.changes.begin(self.id, offset, time));
         }
         effects.changes.extend(self.host.changes.encode(

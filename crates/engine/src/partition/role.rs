@@ -41,8 +41,10 @@ impl ArrivedCauses {
 }
 
 impl Partition {
-    /// Returns the partition as a standby, before it begins to consume its log.
+    /// Returns the partition as a standby, before it begins to consume its log. It has caught up when it has come to the end that the log has
+    /// now.
     pub fn standing_by(mut self) -> Self {
+        self.serves_from = self.host.log.end(self.id);
         *self.standby.get_mut() = true;
         // this process may have had the partition as an owner of its own before
         self.owner = self.host.commits.owner(self.id);

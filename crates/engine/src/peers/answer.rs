@@ -12,7 +12,7 @@ use futures::{FutureExt, StreamExt};
 use tidemill_docs::{Collation, Collection, CollectionSpec, Filter, FindOptions, SortOrder, get_path};
 use tidemill_rpc::{CallHandler, IncomingCall, Reply};
 use tidemill_types::ipc::BatchEncoder;
-use tidemill_types::{Error, Offset, PartitionId, Result};
+use tidemill_types::{Error, Offset, PartitionId, Result, Timestamp};
 use tokio::sync::mpsc;
 
 use super::kept_moments::KeptMoments;
@@ -20,6 +20,7 @@ use super::message::{
     self, ArrivedHead, CHUNK_BYTES, CallKind, ExplainEventHead, FetchHead, FoundHead, KeptHead, QueryHead,
     SessionHead, TailHead, decode, encode,
 };
+use crate::changes::ChangeCursor;
 use crate::cluster::ClusterNode;
 use crate::commit::{OutcomeKey, SharedCommit, VoteElsewhere};
 use crate::document_parts::bad_bson;
@@ -181,6 +182,12 @@ impl Answers {
                 let (head, _) = decode::<QueryHead>(payload)?;
                 encode(&partition.explain_query(&head.unit, &head.query, head.key.as_deref())?, &[])
             }
+            CallKind::Changes => {
+                let (head, _) = decode::<((Offset, u32), Option<ChangeCursor>)>(payload)?;
+                let (after, cursor) = head;
+                message::encode_changes(&partition.changes(after, cursor)?)
+            }
+            CallKind::ChangesAt => encode(&partition.changes_at(decode::<Timestamp>(payload)?.0)?, &[]),
             CallKind::Fetch | CallKind::Count | CallKind::TailRows => {
                 Err(Error::invalid(format!("{kind:?} is asked in another way")))
             }

@@ -21,6 +21,7 @@ use tidemill_types::{Error, EventId, Offset, PartitionId, Result};
 use tidemill_zones::MissingTail;
 
 use crate::apply::ApplyReply;
+use crate::changes::{ChangeCursor, ChangePayload, ChangesPart, ReadChanges};
 use crate::commit::{SessionWrite, SharedCommits};
 use crate::deployment::Deployment;
 use crate::document_parts::place::PlaceOfId;
@@ -70,6 +71,10 @@ pub enum CallKind {
     ExplainEvent = 17,
     /// Explains a query.
     ExplainQuery = 18,
+    /// Asks for changes of documents.
+    Changes = 19,
+    /// Asks where the changes of a time begin.
+    ChangesAt = 20,
 }
 
 /// Encodes a payload.
@@ -366,6 +371,38 @@ fn schema_of(types: &[FieldType]) -> SchemaRef {
     Schema::new(types.iter().enumerate().map(field).collect::<Vec<_>>()).into()
 }
 
+/// Changes of documents: what [`ChangesPart`] has, with the payloads as offset, number of the first change, and bytes in the body.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct ChangesHead {
+    next: Offset,
+    cursor: ChangeCursor,
+    is_all: bool,
+    payloads: Vec<(Offset, u32, usize)>,
+}
+
+/// Encodes changes of documents.
+///
+/// Errors: those of [`encode`].
+pub fn encode_changes(part: &ChangesPart) -> Result<Bytes> {
+    let ChangesPart { next, read } = part;
+    let lengths = read.payloads.iter().map(|one| (one.offset, one.first, one.payload.len()));
+    let head =
+        ChangesHead { next: *next, cursor: read.cursor, is_all: read.is_all, payloads: lengths.collect() };
+    let body: Vec<&[u8]> = read.payloads.iter().map(|one| &*one.payload).collect();
+    encode(&head, &body.concat())
+}
+
+/// Decodes what [`encode_changes`] encoded.
+///
+/// Errors: `Invalid` for other bytes.
+pub fn decode_changes(payload: &Bytes) -> Result<ChangesPart> {
+    let (ChangesHead { next, cursor, is_all, payloads }, mut body) = decode(payload)?;
+    let payloads = payloads.into_iter().map(|(offset, first, length)| {
+        Ok(ChangePayload { offset, first, payload: take(&mut body, length)? })
+    });
+    Ok(ChangesPart { next, read: ReadChanges { payloads: payloads.collect::<Result<_>>()?, cursor, is_all } })
+}
+
 /// For each kind of arrival and each partition, the last of its records whose emissions have arrived.
 pub type ArrivedHead = BTreeMap<u8, BTreeMap<u32, Offset>>;
 
@@ -398,7 +435,7 @@ mod tests {
 
     #[test]
     fn kinds_have_numbers_of_their_own() {
-        for number in 1..=CallKind::ExplainQuery as u16 {
+        for number in 1..=CallKind::ChangesAt as u16 {
             assert_eq!(CallKind::try_from(number).map(|kind| kind as u16), Ok(number));
         }
         assert!(CallKind::try_from(0).is_err() && CallKind::try_from(99).is_err());

@@ -34,7 +34,7 @@ use tidemill_gateway::{Gateway, Metrics};
 use tidemill_rpc::{
     CallError, CallLimits, CallRequest, NodeIdentity, NodeSettings, Peers, Reply, RpcFrontEnd, Security,
 };
-use tidemill_types::{Error, Offset, PartitionId, Result};
+use tidemill_types::{Error, ErrorKind, Offset, PartitionId, Result};
 use tokio::time::Instant;
 
 use crate::cluster::{ClusterNode, OwnerAddress};
@@ -284,6 +284,29 @@ impl PeerNodes {
             }
             Ok(replies.all)
         })
+    }
+
+    /// Returns all replies of the owner of a partition, of the next one as well, to a call that has many.
+    ///
+    /// Errors: as [`Self::read`]; `Unavailable` if none answers in time.
+    fn read_of_owner(&self, partition: PartitionId, kind: CallKind, payload: &Bytes) -> Result<Vec<Bytes>> {
+        let deadline = Instant::now() + ASK_TIMEOUT;
+        loop {
+            let replies = match self.cluster.owner_of(partition) {
+                None => Err(Error::unavailable("no node owns it")),
+                // nothing is told before all is there
+                Some(owner) => self.read(&owner, partition, kind, payload.clone()),
+            };
+            match replies {
+                Err(e) if e.kind() == ErrorKind::Unavailable => {
+                    if Instant::now() + RETRY_INTERVAL >= deadline || self.node()?.host.is_stopping() {
+                        return Err(e.context(format!("partition {partition} cannot be asked")));
+                    }
+                    std::thread::sleep(RETRY_INTERVAL);
+                }
+                replies => return replies,
+            }
+        }
     }
 
     /// Returns, for each kind of arrival, the last record of the partitions `from` whose emissions the owner of `partition` has applied.

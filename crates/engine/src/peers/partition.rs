@@ -9,7 +9,7 @@ use tidemill_flow::explain::QueryReport;
 use tidemill_log::{Durability, Ticket};
 use tidemill_rules::why::Selector;
 use tidemill_rules::{Counters, Explanation};
-use tidemill_types::{Error, Offset, PartitionId, Result, Value};
+use tidemill_types::{Error, Offset, PartitionId, Result, Timestamp, Value};
 use tidemill_zones::MissingTail;
 
 use super::answer::decode_definitions;
@@ -18,6 +18,7 @@ use super::message::{
 };
 use super::{PeerNodes, documents};
 use crate::apply::ApplyReply;
+use crate::changes::{ChangeCursor, ChangesPart};
 use crate::commit::{OutcomeKey, SessionWrite, TransactionId};
 use crate::document_parts::part::DocumentsPart;
 use crate::document_parts::place::{PlaceOfId, raw_id};
@@ -128,11 +129,18 @@ impl PartitionClient for PeerPartition {
         outcome.map(|outcome| outcome.ok_or_else(|| Error::invalid("an outcome cannot be read"))).transpose()
     }
 
+    fn changes(&self, after: (Offset, u32), cursor: Option<ChangeCursor>) -> Result<ChangesPart> {
+        let question = encode(&(after, cursor), &[])?;
+        message::decode_changes(&self.peers.ask(self.id, CallKind::Changes, question)?)
+    }
+
+    fn changes_at(&self, time: Timestamp) -> Result<(Offset, u32)> {
+        self.ask(CallKind::ChangesAt, &time)
+    }
+
     fn tail_rows(&self, table: &TableName, missing: MissingTail) -> Result<Option<Vec<RecordBatch>>> {
         let head = TailHead { table: table.clone(), after: missing.after, next: missing.next };
-        let owner = self.peers.cluster.owner_of(self.id);
-        let owner = owner.ok_or_else(|| Error::unavailable(format!("no node owns partition {}", self.id)))?;
-        let replies = self.peers.read(&owner, self.id, CallKind::TailRows, encode(&head, &[])?)?;
+        let replies = self.peers.read_of_owner(self.id, CallKind::TailRows, &encode(&head, &[])?)?;
         let Some((first, rows)) = replies.split_first() else {
             return Err(Error::internal("a node has answered with nothing"));
         };

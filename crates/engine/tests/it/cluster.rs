@@ -1,5 +1,6 @@
 //! Nodes of a cluster in one process. Their logs are shared, and nodes are cut off from them.
 
+mod changes;
 mod connectors;
 mod some_replicas;
 mod transactions;
@@ -143,13 +144,19 @@ pub fn wait_for_owners(nodes: &[&TestNode]) {
 
 /// Waits until each of these nodes owns a partition, and lacks one.
 fn wait_until_spread(nodes: &[&TestNode]) {
-    wait_until("partitions are spread over the nodes", || {
-        nodes.iter().all(|node| {
-            let roles: Vec<_> =
-                node.engine.cluster_status().unwrap().partitions.iter().map(|p| p.role).collect();
-            roles.contains(&"owner") && roles.contains(&"none")
-        })
-    });
+    let roles = |node: &&TestNode| -> Vec<&str> {
+        node.engine.cluster_status().unwrap().partitions.iter().map(|partition| partition.role).collect()
+    };
+    let start = Instant::now();
+    while !nodes.iter().map(roles).all(|roles| roles.contains(&"owner") && roles.contains(&"none")) {
+        let now = || -> Vec<String> {
+            let problems =
+                |node: &&TestNode| format!("{:?} {:?}", roles(node), node.engine.health().problems);
+            nodes.iter().map(problems).collect()
+        };
+        assert!(start.elapsed() < PATIENCE, "after {PATIENCE:?} partitions are not spread: {:#?}", now());
+        std::thread::sleep(Duration::from_millis(20));
+    }
     wait_for_owners(nodes);
 }
 

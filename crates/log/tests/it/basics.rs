@@ -132,6 +132,38 @@ fn one_process_at_a_time_and_a_fixed_number_of_partitions() {
 }
 
 #[test]
+fn partitions_that_are_opened_one_by_one_come_and_go() {
+    let dir = tempfile::tempdir().unwrap();
+    let open = |id| LogOptions { partitions: 3, only: Some(PartitionId(id)), ..options() };
+    let (two, _) = LocalLog::open(dir.path(), open(2)).unwrap();
+    let (zero, _) = LocalLog::open(dir.path(), open(0)).unwrap();
+    two.write_and_sync(PartitionId(2), Timestamp(0), &[b"x"], Durability::Fsync).unwrap();
+    assert_eq!(
+        (two.partitions(), two.end(PartitionId(2)), two.end(PartitionId(0))),
+        (3, Offset(1), Offset(0))
+    );
+    let error = two.read(PartitionId(0), Offset(0), 1).unwrap_err();
+    assert!(error.message().contains("partition 0 is not open"), "{error}");
+    let error = LocalLog::open(dir.path(), open(2)).err().unwrap();
+    assert_eq!(error.kind(), ErrorKind::Conflict);
+    assert!(error.message().contains("p00002.lock"), "{error}");
+    let error = LocalLog::open(dir.path(), open(3)).err().unwrap();
+    assert!(error.message().contains("only = 3: expected 0 to 2"), "{error}");
+    // its files are replaced by others, of a directory without the file that belongs to all
+    two.close().unwrap();
+    let other = tempfile::tempdir().unwrap();
+    std::fs::rename(dir.path().join("p00002"), other.path().join("p00002")).unwrap();
+    let (moved, _) = LocalLog::open(other.path(), open(2)).unwrap();
+    assert_eq!(payloads(&moved, PartitionId(2)), [b"x"]);
+    let (two, _) = LocalLog::open(dir.path(), open(2)).unwrap();
+    assert_eq!(two.end(PartitionId(2)), Offset(0));
+    drop((zero, two));
+    // all together they are a log
+    let (all, _) = LocalLog::open(dir.path(), LogOptions { partitions: 3, ..options() }).unwrap();
+    assert_eq!(all.end(PartitionId(2)), Offset(0));
+}
+
+#[test]
 fn many_threads_get_offsets_without_holes() {
     let dir = tempfile::tempdir().unwrap();
     let options = LogOptions { background_sync_ms: 1, ..options() };
