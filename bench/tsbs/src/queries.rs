@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Instant;
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
 use clap::Args;
 use serde::Serialize;
 use tidemill::Tidemill;
@@ -30,6 +30,10 @@ pub struct Options {
     /// Where the rows are; repeat it for several. Default: all.
     #[arg(long, value_enum)]
     state: Vec<State>,
+    /// Name of a statement to ask, such as `q01`; repeat it for several. Default: all. A statement is slower behind one that needs
+    /// much memory.
+    #[arg(long = "statement", value_name = "NAME")]
+    statements: Vec<String>,
     /// Rounds of all statements in turn, after a warm one.
     #[arg(long, default_value_t = 5)]
     runs: usize,
@@ -78,7 +82,12 @@ pub fn run(options: &Options) -> Result<()> {
     let expected = Expected::read(&options.expected, options.set.name())?;
     std::fs::create_dir_all(&options.scratch)?;
     let batches = Dataset::open(&options.data)?.all_batches(options.batch_rows)?;
-    let asked = statements(options.set, Dialect::Tidemill, options.unbounded)?;
+    let mut asked = statements(options.set, Dialect::Tidemill, options.unbounded)?;
+    if let Some(unknown) = options.statements.iter().find(|name| asked.iter().all(|one| one.name != **name)) {
+        let names: Vec<&str> = asked.iter().map(|one| one.name.as_str()).collect();
+        bail!("no statement `{unknown}`: expected one of {}", names.join(", "));
+    }
+    asked.retain(|one| options.statements.is_empty() || options.statements.contains(&one.name));
     let states: &[State] = if options.state.is_empty() { &State::ALL } else { &options.state };
     let mut wrong = Vec::new();
     for state in states {

@@ -25,6 +25,12 @@ pub(super) trait RunEvents: Copy {
     /// Returns a value of an event; null for a column that its stream does not have.
     fn value(&self, column: usize, row: usize) -> ValueRef<'_>;
 
+    /// Keeps a value of an event of type `ty` in an arena, see [`ValueArena::keep`].
+    #[inline]
+    fn keep(&self, (column, ty): (usize, FieldType), row: usize, values: &mut ValueArena) -> Option<u64> {
+        values.keep(self.value(column, row), ty)
+    }
+
     /// Returns the columns of the events, for conditions that are evaluated on columns.
     fn columns(&self) -> &[Column];
 
@@ -44,6 +50,11 @@ impl RunEvents for &Batch {
     #[inline]
     fn value(&self, column: usize, row: usize) -> ValueRef<'_> {
         self.columns.get(column).map_or(ValueRef::Null, |column| column.value_ref(row))
+    }
+
+    #[inline]
+    fn keep(&self, (column, _): (usize, FieldType), row: usize, values: &mut ValueArena) -> Option<u64> {
+        values.keep_of(self.columns.get(column)?, row)
     }
 
     fn columns(&self) -> &[Column] {
@@ -382,9 +393,7 @@ pub(super) fn push_captures(
         let word = match layout.captures[at].kind {
             ReferenceKind::Time => Some(time as u64),
             ReferenceKind::Presence => Some(1),
-            ReferenceKind::Attribute(column) => {
-                values.keep(events.value(column, row), layout.captures[at].ty)
-            }
+            ReferenceKind::Attribute(column) => events.keep((column, layout.captures[at].ty), row, values),
         };
         if word.is_none() {
             marks |= 1 << at;

@@ -34,6 +34,29 @@ impl ValueArena {
         }
     }
 
+    /// Encodes the value at `row` of a column as [`Self::keep`] does. A short string is copied as it is.
+    #[inline]
+    pub fn keep_of(&mut self, column: &Column, row: usize) -> Option<u64> {
+        if column.is_null(row) {
+            return None;
+        }
+        Some(match column.data() {
+            Data::Bool(values) => u64::from(values[row]),
+            Data::Int(values) => i64::from(values[row]) as u64,
+            Data::Long(values) => values[row] as u64,
+            Data::Float(values) => u64::from(values[row].to_bits()),
+            Data::Double(values) => values[row].to_bits(),
+            Data::Str(_) => {
+                self.texts.push_from(column, row);
+                self.texts.len() as u64 - 1
+            }
+            Data::Object(_) => {
+                self.objects.push_from(column, row);
+                self.objects.len() as u64 - 1
+            }
+        })
+    }
+
     /// Encodes a value of type `ty` as a word, adding a string or object to the arena; `None` for null.
     #[inline]
     pub fn keep(&mut self, value: ValueRef<'_>, ty: FieldType) -> Option<u64> {
@@ -108,7 +131,7 @@ impl ValueArena {
             let from = if ty == FieldType::String { &texts } else { &objects };
             // an index out of range belongs to a null
             *word = match (*word as usize) < from.len() {
-                true => self.keep(from.value_ref(*word as usize), ty).unwrap_or_default(),
+                true => self.keep_of(from, *word as usize).unwrap_or_default(),
                 false => 0,
             };
         }
