@@ -10,9 +10,11 @@ answers it. Checked are:
 
 - a request that begins after a write was acknowledged sees the write, at any node;
 - each acknowledged event and change is there at the end, once, at each node, with what rules make of it; ledgers balance;
-- all nodes have the same documents, and an owner of each partition.
+- all nodes have the same documents, and an owner of each partition;
+- with --watch, a change stream that is read at random nodes, and resumed at another one after a few seconds or an error, tells each change of a
+  document once.
 
-Needs what scripts/servers.sh needs.
+Needs what scripts/servers.sh needs; --watch needs PyMongo, which scripts/drivers.sh installs for itself below DRIVERS_DIR.
 """
 
 import argparse
@@ -135,6 +137,93 @@ class Clients:
             self.reads += 1
             if not holds:
                 self.violations.append(message)
+
+
+class Watcher:
+    """A reader of the changes of the documents, at one node after the other."""
+
+    def __init__(self, nodes, seed):
+        try:
+            import pymongo
+        except ImportError:
+            raise SystemExit(
+                "--watch needs PyMongo: run this script by ~/.cache/tidemill/drivers/venv/bin/python after scripts/drivers.sh"
+            ) from None
+        self.pymongo = pymongo
+        self.nodes, self.rng = nodes, random.Random(seed)
+        self.told = collections.Counter()
+        self.token, self.opened, self.failed = None, 0, collections.Counter()
+        self.violation = None
+        self.stopping = threading.Event()
+        self.thread = threading.Thread(target=self._run)
+
+    def start(self):
+        # documents that are there keep the first event of each from being an insert
+        self._follow(NAMES[0], 0.5)
+        if self.token is None:
+            raise SystemExit(f"the change stream does not begin: {dict(self.failed)}")
+        self.thread.start()
+
+    def stop(self, enough):
+        """Stops when `enough` says so of what was told, or nothing more comes."""
+        deadline = time.monotonic() + 120
+        while not enough(self.told) and self.violation is None and time.monotonic() < deadline:
+            time.sleep(0.2)
+        self.stopping.set()
+        self.thread.join()
+
+    def _run(self):
+        while not self.stopping.is_set() and self.violation is None:
+            self._follow(self.rng.choice(NAMES), self.rng.uniform(0.5, 6))
+
+    def _follow(self, name, seconds):
+        until = time.monotonic() + seconds
+        try:
+            with self.pymongo.MongoClient(
+                "127.0.0.1",
+                self.nodes.mongo_ports[name],
+                username="admin",
+                password=self.nodes.token(name),
+                directConnection=True,
+                serverSelectionTimeoutMS=3000,
+                socketTimeoutMS=10000,
+            ) as client:
+                collection = client["docs"]["Account"]
+                with collection.watch(resume_after=self.token, max_await_time_ms=300) as stream:
+                    self.opened += 1
+                    while time.monotonic() < until and not self.stopping.is_set():
+                        event = stream.try_next()
+                        self.token = stream.resume_token
+                        if event is not None:
+                            self._take(event)
+        except self.pymongo.errors.OperationFailure as error:
+            self.failed[error.code] += 1
+            if error.code in (260, 286, 40573):
+                self.violation = f"node {name} does not resume the change stream: {error}"
+            time.sleep(0.2)
+        except (self.pymongo.errors.PyMongoError, OSError) as error:
+            self.failed[type(error).__name__] += 1
+            time.sleep(0.2)
+
+    def _take(self, event):
+        if event["operationType"] == "insert":
+            changed = [f"changes.{one}" for one in event["fullDocument"].get("changes", {})]
+        else:
+            changed = event["updateDescription"]["updatedFields"]
+            # the first change of a document makes the field that has all of them
+            if isinstance(changed.get("changes"), dict):
+                changed = [f"changes.{one}" for one in changed["changes"]]
+        for field in changed:
+            self.told[field.removeprefix("changes.")] += 1
+
+    def check(self, changes):
+        """Returns what is wrong with what was told of these acknowledged changes."""
+        lost = sorted(one for all_of in changes.values() for one in all_of if self.told[one] == 0)
+        doubled = sorted(one for one, count in self.told.items() if count > 1)
+        wrong = [self.violation] if self.violation else []
+        if lost or doubled:
+            wrong.append(f"the change stream: lost {lost[:10]}, more than once {doubled[:10]}")
+        return wrong
 
 
 class Faults:
@@ -266,6 +355,7 @@ def main():
     parser.add_argument("--longest", type=float, default=10.0, help="longest time of a fault in seconds")
     parser.add_argument("--replicas", default="all", choices=["all", "2"])
     parser.add_argument("--seed", type=int, default=time.time_ns() % 1_000_000)
+    parser.add_argument("--watch", action="store_true", help="follow the changes of documents, too")
     parser.add_argument("--servers-port", type=int, default=27300)
     arguments = parser.parse_args()
     print(f"seed {arguments.seed}", flush=True)
@@ -276,12 +366,22 @@ def main():
         (pathlib.Path(app) / "shop.rules").write_text(RULES + "entity Account key id;\n")
         nodes.start_all()
         clients = Clients(nodes, arguments.seed)
+        watcher = Watcher(nodes, arguments.seed) if arguments.watch else None
+        if watcher:
+            watcher.start()
         clients.start()
         try:
             faults = break_things(nodes, arguments, random.Random(arguments.seed), clients)
         finally:
             clients.stop()
+            if watcher:
+                written = {one for all_of in clients.changes.values() for one in all_of}
+                watcher.stop(lambda told: written <= set(told))
         wrong = check_end(nodes, clients)
+        if watcher:
+            wrong += watcher.check(clients.changes)
+            told = sum(watcher.told.values())
+            print(f"change stream: opened {watcher.opened} times, {told} changes told, errors {dict(watcher.failed)}")
         changes = sum(len(one) for one in clients.changes.values())
         print(f"faults: {dict(sorted(faults.counts.items()))}")
         print(f"{len(clients.events)} events and {changes} changes acknowledged, {clients.reads} reads checked")

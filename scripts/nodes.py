@@ -43,6 +43,7 @@ class Nodes:
         self.program, self.app = os.path.abspath(program), os.path.abspath(app)
         self.place = pathlib.Path(tempfile.mkdtemp(prefix="tidemill-nodes-"))
         self.ports = {name: free_port() for name in NAMES}
+        self.mongo_ports = {name: free_port() for name in NAMES}
         self.processes = {}
         self.servers = dict(os.environ, SERVERS_DIR=str(self.place / "servers"), SERVERS_PORT=str(servers_port))
 
@@ -87,7 +88,8 @@ class Nodes:
         command = [self.program, "run", self.app, "--data", self.place / name, "--node", name]
         command += ["--cluster", f"kafka://{self.addresses['SERVERS_KAFKA']}/nodes?replication=1"]
         command += ["--store", "s3://tidemill/nodes", "--unsafe-single-broker"]
-        command += ["--listen", address, "--advertise", address, "--mongo", "off"]
+        command += ["--listen", address, "--advertise", address]
+        command += ["--mongo", f"127.0.0.1:{self.mongo_ports[name]}"]
         if self.replicas != "all":
             secret = self.place / "secret"
             secret.write_text("nodes of one machine")
@@ -127,9 +129,11 @@ class Nodes:
     def request(self, name, path, body=None, kind="application/x-ndjson", timeout=PATIENCE_S):
         return json.loads(self._reply(name, path, body, kind, timeout))
 
+    def token(self, name):
+        return (self.place / name / "token").read_text().strip()
+
     def _reply(self, name, path, body, kind, timeout=PATIENCE_S):
-        token = (self.place / name / "token").read_text().strip()
-        headers = {"authorization": f"Bearer {token}", "content-type": kind}
+        headers = {"authorization": f"Bearer {self.token(name)}", "content-type": kind}
         url = f"http://127.0.0.1:{self.ports[name]}{path}"
         with urllib.request.urlopen(urllib.request.Request(url, body, headers), timeout=timeout) as reply:
             return reply.read()
