@@ -1,6 +1,7 @@
 //! Nodes of a cluster in one process. Their logs are shared, and nodes are cut off from them.
 
 mod connectors;
+mod homes;
 mod some_replicas;
 mod transactions;
 

@@ -10,7 +10,7 @@ use anyhow::{Context, bail};
 use serde_json::{Map, Value as Json};
 use tidemill::connectors;
 use tidemill_engine::queries::backtest::{Backtest, BacktestEvent};
-use tidemill_engine::{App, Clock, CompiledApp, SystemClock, compile_for};
+use tidemill_engine::{App, Clock, CompiledApp, Partitioning, SystemClock, compile_for};
 use tidemill_lang::rules::ast::{Item, Module};
 use tidemill_lang::{FileId, SourceFile, rules};
 use tidemill_types::decode::BatchBuilder;
@@ -103,7 +103,8 @@ pub fn backtest(args: BacktestArgs) -> anyhow::Result<ExitCode> {
         );
         return Ok(ExitCode::from(UNDECIDED_EXIT_CODE));
     }
-    let (before, after) = (compile_for(&deployed, 1)?, compile_for(&changed, 1)?);
+    let (before, after) =
+        (compile_for(&deployed, Partitioning::new(1))?, compile_for(&changed, Partitioning::new(1))?);
     let now = SystemClock.now();
     let (from, to) = (args.from.map(|t| t.before(now)), args.to.map(|t| t.before(now)));
     if let (Some(from), Some(to)) = (from, to)
