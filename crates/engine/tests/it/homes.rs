@@ -230,9 +230,10 @@ fn a_file_keeps_its_home_while_others_come_and_go() {
     let homes: Vec<(String, String)> = places(&engine);
     assert_eq!(homes[0], place("mean", "partition 1"));
     assert!(homes.contains(&place("rise", "partition 2")) && homes.contains(&place("alarm", "partition 0")));
-    let dropped = |file: &str| format!("{file} is no longer part of the app; its state is dropped");
     for file in ["b.siddhi", "s.siddhi"] {
-        assert!(engine.recovery.changes.contains(&dropped(file)), "{:?}", engine.recovery.changes);
+        let mut changes = engine.recovery.changes.iter();
+        let is_dropped = |change: &String| change.starts_with(file) && change.ends_with("its state is dropped");
+        assert!(changes.any(is_dropped), "{:?}", engine.recovery.changes);
     }
     let now = stores(&engine);
     assert_eq!(
@@ -240,7 +241,7 @@ fn a_file_keeps_its_home_while_others_come_and_go() {
         (before.0, 0, before.2),
         "the table of the file with another name is empty"
     );
-    // the window of the file that stayed has its rows, that of the file with another name begins anew
+    // the window of the file that stayed has its rows, that of the file with another name is empty
     send(&engine, "Trades", &trades(41, 9));
     engine.wait_idle();
     assert_eq!(rows(&engine, "Means"), 50);
