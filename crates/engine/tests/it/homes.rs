@@ -232,7 +232,8 @@ fn a_file_keeps_its_home_while_others_come_and_go() {
     assert!(homes.contains(&place("rise", "partition 2")) && homes.contains(&place("alarm", "partition 0")));
     for file in ["b.siddhi", "s.siddhi"] {
         let mut changes = engine.recovery.changes.iter();
-        let is_dropped = |change: &String| change.starts_with(file) && change.ends_with("its state is dropped");
+        let is_dropped =
+            |change: &String| change.starts_with(file) && change.ends_with("its state is dropped");
         assert!(changes.any(is_dropped), "{:?}", engine.recovery.changes);
     }
     let now = stores(&engine);
