@@ -29,10 +29,12 @@ pub(crate) enum Command {
     DiscardAll,
     /// A statement without effect here, such as `UNLISTEN`, and its tag.
     Nothing(&'static str),
-    Begin(&'static str),
-    /// `SET TRANSACTION`, whose modes were checked.
+    /// `BEGIN`, with its tag and the level that it names.
+    Begin(&'static str, Option<Isolation>),
+    /// `SET TRANSACTION`, with the level that it names.
     SetTransaction {
         is_session: bool,
+        level: Option<Isolation>,
     },
     Commit,
     Rollback,
@@ -67,6 +69,35 @@ pub(crate) enum Command {
     CopyIn(CopyIn),
     /// `INSERT`, whose events are appended when the transaction ends.
     Insert,
+}
+
+/// Isolation level of a transaction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Isolation {
+    /// The same as [`Self::ReadCommitted`], under its own name.
+    ReadUncommitted,
+    /// Each statement reads the present moment.
+    ReadCommitted,
+    /// All statements read the moment of the first.
+    RepeatableRead,
+}
+
+impl Isolation {
+    const ALL: [Self; 3] = [Self::ReadUncommitted, Self::ReadCommitted, Self::RepeatableRead];
+
+    /// Returns the name of the level, as settings have it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::ReadUncommitted => "read uncommitted",
+            Self::ReadCommitted => "read committed",
+            Self::RepeatableRead => "repeatable read",
+        }
+    }
+
+    /// Returns the level of a name in any case.
+    pub fn of_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|level| level.name().eq_ignore_ascii_case(name))
+    }
 }
 
 /// Rows that `FETCH` and `MOVE` take.
@@ -127,9 +158,6 @@ pub(crate) enum CopyFormat {
     Csv,
     Binary,
 }
-
-const TRANSACTIONS: &str =
-    "every statement reads the present state by itself: leave the level out, or write READ COMMITTED";
 
 /// Maximum bytes of a statement that is taken apart; a token takes more memory than most of its characters.
 const COMMAND_BYTES_MAX: usize = 1 << 20;
@@ -198,12 +226,12 @@ impl Command {
             "BEGIN" => {
                 words.at = 1;
                 words.skip(&["WORK", "TRANSACTION"]);
-                words.transaction_modes().map(|()| Self::Begin("BEGIN"))
+                words.transaction_modes().map(|level| Self::Begin("BEGIN", level))
             }
             "START" => {
                 words.at = 1;
                 words.keyword("TRANSACTION")?;
-                words.transaction_modes().map(|()| Self::Begin("START TRANSACTION"))
+                words.transaction_modes().map(|level| Self::Begin("START TRANSACTION", level))
             }
             "COMMIT" | "END" => words.end_transaction(Self::Commit),
             "ABORT" => words.end_transaction(Self::Rollback),
@@ -250,6 +278,14 @@ impl Command {
         matches!(self, Self::Commit | Self::Rollback | Self::RollbackTo(_))
     }
 
+    /// Returns whether the statement reads tables, or writes them.
+    pub fn uses_tables(&self) -> bool {
+        matches!(
+            self,
+            Self::Query(_) | Self::Insert | Self::CopyIn(_) | Self::CopyOut(_) | Self::Declare { .. }
+        )
+    }
+
     /// Returns whether the statement appends events. What it has begun to append is appended, whatever its client does.
     pub fn appends(&self) -> bool {
         matches!(self, Self::Insert | Self::CopyIn(_) | Self::Commit)
@@ -259,6 +295,14 @@ impl Command {
     pub fn closes_portals(&self) -> bool {
         matches!(self, Self::Commit | Self::Rollback | Self::CloseCursor(None) | Self::DiscardAll)
     }
+}
+
+/// Returns the error for the level that transactions here cannot have.
+pub(crate) fn serializable() -> PgError {
+    PgError::not_supported(
+        "the isolation level SERIALIZABLE is not supported, as nothing would notice that others write what a transaction has read. Write \
+         REPEATABLE READ to read one moment",
+    )
 }
 
 impl Words<'_> {
@@ -274,8 +318,8 @@ impl Words<'_> {
                 self.keyword("AS")?;
             }
             self.keyword("TRANSACTION")?;
-            self.transaction_modes()?;
-            return Ok(Command::SetTransaction { is_session });
+            let level = self.transaction_modes()?;
+            return Ok(Command::SetTransaction { is_session, level });
         }
         if self.is("ROLE") || self.is("AUTHORIZATION") {
             let none = self.upper(1);
@@ -327,18 +371,18 @@ impl Words<'_> {
         Ok(Command::Show(Some(name).filter(|name| name != "all")))
     }
 
-    /// Takes the modes of a transaction, and each has to be one that a transaction has anyway.
-    fn transaction_modes(&mut self) -> Result<()> {
+    /// Takes the modes of a transaction. Returns its level, if they name one.
+    fn transaction_modes(&mut self) -> Result<Option<Isolation>> {
+        let mut named = None;
         while self.token(0).is_some() {
             if self.take("ISOLATION") {
                 self.keyword("LEVEL")?;
-                let level = format!("{} {}", self.upper(0), self.upper(1));
-                if level != "READ COMMITTED" && level != "READ UNCOMMITTED" {
-                    let level = level.trim();
-                    return Err(PgError::not_supported(format!(
-                        "the isolation level {level} is not supported: {TRANSACTIONS}"
-                    )));
+                if self.is("SERIALIZABLE") {
+                    return Err(serializable());
                 }
+                let level = format!("{} {}", self.upper(0), self.upper(1));
+                let level = Isolation::of_name(&level);
+                named = Some(level.ok_or_else(|| self.expected("READ COMMITTED or REPEATABLE READ"))?);
                 self.at += 2;
             } else if self.take("READ") {
                 if !self.take("ONLY") && !self.take("WRITE") {
@@ -348,7 +392,7 @@ impl Words<'_> {
                 return Err(self.expected("ISOLATION LEVEL, READ ONLY or READ WRITE"));
             }
         }
-        Ok(())
+        Ok(named)
     }
 
     fn end_transaction(&mut self, command: Command) -> Result<Command> {

@@ -23,6 +23,7 @@ mod events;
 mod execution;
 mod functions;
 mod gap_fill;
+mod held_moment;
 mod hot;
 mod insert;
 mod interrupt;

@@ -12,13 +12,16 @@ use bytes::Bytes;
 use futures::{FutureExt, Stream, StreamExt};
 use parking_lot::Mutex;
 use tidemill_access::Principal;
-use tidemill_database::{BadRows, ClientSession, ResultColumn, StagedInsert};
+use tidemill_database::{
+    BadRows, ChangeGate, ClientSession, ColumnOrigin, Parameter, ResultColumn, StagedInsert,
+};
 use tidemill_types::{Error, Result, Value};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
 
 use crate::error::{in_words, too_many_rows};
 use crate::execution::statements::Reader;
+use crate::held_moment::MomentContent;
 use crate::output::{Format, named_columns};
 use crate::{MissingFields, SqlOptions};
 
@@ -30,13 +33,19 @@ pub(crate) struct QueryRequest {
     pub principal: Principal,
     pub missing: MissingFields,
     /// Values of `$1`, `$2`, ….
-    pub parameters: Arc<[Value<'static>]>,
+    pub parameters: Arc<[Parameter]>,
     /// The form of the result; `None` for batches.
     pub format: Option<Format>,
     /// Session of the client.
     pub session: Option<Arc<ClientSession>>,
     /// Treatment of rows of an `INSERT` that do not fit.
     pub bad_rows: BadRows,
+    /// True if the reply is to tell from which tables its columns come.
+    pub asks_origins: bool,
+    /// Moment whose tables a query reads; `None` for the present one.
+    pub moment: Option<Arc<MomentContent>>,
+    /// Point until which the sender may cancel a change of events.
+    pub gate: Option<Arc<ChangeGate>>,
     /// Place for the rows of an `INSERT` that are not to be sent; `None` if they are.
     pub staged: Option<StagedRows>,
 }
@@ -72,24 +81,55 @@ impl QueryRequest {
             format: None,
             session: None,
             bad_rows: BadRows::Refuse,
+            asks_origins: false,
+            moment: None,
+            gate: None,
             staged: None,
         }
     }
 
     /// Returns the query with values for its parameters.
     pub fn with_parameters(self, parameters: &[Value<'static>]) -> Self {
-        Self { parameters: parameters.into(), ..self }
+        Self { parameters: parameters.iter().cloned().map(Parameter::Value).collect(), ..self }
     }
 }
 
 impl From<tidemill_database::QueryRequest> for QueryRequest {
     fn from(request: tidemill_database::QueryRequest) -> Self {
         let tidemill_database::QueryRequest {
-            text, parameters, missing, principal, session, bad_rows, ..
+            text,
+            parameters,
+            missing,
+            principal,
+            session,
+            bad_rows,
+            asks_origins,
+            moment,
+            gate,
+            ..
         } = request;
         let (text, parameters) = (text.into(), parameters.into());
-        Self { text, principal, missing, parameters, format: None, session, bad_rows, staged: None }
+        Self {
+            text,
+            principal,
+            missing,
+            parameters,
+            format: None,
+            session,
+            bad_rows,
+            asks_origins,
+            // those of another database are none of ours
+            moment: moment.and_then(|moment| moment.content()),
+            gate,
+            staged: None,
+        }
     }
+}
+
+/// Columns of a query that has started.
+pub(crate) struct ResultHead {
+    pub schema: SchemaRef,
+    pub origins: Vec<Option<ColumnOrigin>>,
 }
 
 /// Message of a query's task to its reader. A result without `End` is incomplete.
@@ -106,6 +146,7 @@ pub(crate) enum QueryMessage {
 #[derive(Debug)]
 pub struct QueryResult {
     schema: SchemaRef,
+    origins: Vec<Option<ColumnOrigin>>,
     messages: mpsc::Receiver<QueryMessage>,
     ended: bool,
     collect_bytes_max: usize,
@@ -222,19 +263,34 @@ impl Drop for AbortOnDrop {
 
 impl QueryResult {
     pub(crate) fn new(
-        schema: SchemaRef,
+        head: ResultHead,
         messages: mpsc::Receiver<QueryMessage>,
         collect_bytes_max: usize,
         closing: ClosingFlag,
         watchdog: Watchdog,
         reader: Reader,
     ) -> Self {
-        Self { schema, messages, ended: false, collect_bytes_max, closing, watchdog, _reader: reader }
+        let ResultHead { schema, origins } = head;
+        Self {
+            schema,
+            origins,
+            messages,
+            ended: false,
+            collect_bytes_max,
+            closing,
+            watchdog,
+            _reader: reader,
+        }
     }
 
     /// Returns the schema of every batch.
     pub fn schema(&self) -> SchemaRef {
         self.schema.clone()
+    }
+
+    /// Returns the origin of each column, if the request asked for them; else none.
+    pub fn origins(&self) -> Vec<Option<ColumnOrigin>> {
+        self.origins.clone()
     }
 
     /// Collects all rows in memory.

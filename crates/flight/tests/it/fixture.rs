@@ -230,7 +230,7 @@ impl Database for FixedDatabase {
             let batches = batches.inspect(move |_| {
                 let _ = &running;
             });
-            Ok(BatchReply { schema, batches: batches.boxed() })
+            Ok(BatchReply::new(schema, batches.boxed()))
         })
     }
 
@@ -248,7 +248,7 @@ impl Database for FixedDatabase {
                 Some("same") => vec![None],
                 _ => vec![],
             };
-            Ok(Description { parameters, columns })
+            Ok(Description::new(parameters, columns))
         })
     }
 

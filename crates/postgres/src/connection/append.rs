@@ -2,7 +2,7 @@
 
 use arrow_array::RecordBatch;
 use futures::StreamExt;
-use tidemill_database::{AppendReceipt, AppendRequest, CheckedEvents, StagedInsert};
+use tidemill_database::{AppendReceipt, AppendRequest, CheckedEvents, ColumnOrigin, StagedInsert};
 use tidemill_types::{EventId, Offset, PartitionId};
 
 use super::Connection;
@@ -55,13 +55,22 @@ impl Connection {
         self.tell_rejected(rejected);
         portal.tag = Some(format!("INSERT 0 {count}"));
         match rows {
-            Some(rows) => self.open_batch(rows, portal),
+            Some(rows) => {
+                let origins =
+                    staged.returning.as_ref().map_or_else(Vec::new, |returning| returning.origins());
+                self.open_batch(rows, &origins, portal)
+            }
             None => Ok(PortalRows::Ended),
         }
     }
 
-    fn open_batch(&self, rows: RecordBatch, portal: &Portal) -> Result<PortalRows> {
-        let columns = Column::all(rows.schema_ref())?;
+    fn open_batch(
+        &self,
+        rows: RecordBatch,
+        origins: &[Option<ColumnOrigin>],
+        portal: &Portal,
+    ) -> Result<PortalRows> {
+        let columns = Column::all(rows.schema_ref(), origins)?;
         let batches = futures::stream::iter([Ok(rows)]).boxed();
         let zone = self.session.settings.zone().clone();
         let rows = OpenRows::new(columns.into(), portal.formats.clone(), zone, batches, "");

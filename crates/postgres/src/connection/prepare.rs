@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tidemill_types::Value;
+use tidemill_database::Parameter;
 
 use super::Connection;
 use crate::command::{Argument, Command, UNLOCK_ALL};
@@ -92,7 +92,7 @@ impl Connection {
             given.unwrap_or_else(|| ParameterType::of_column(expected))
         });
         let parameters = parameters.collect();
-        let columns = Column::all(&description.columns)?;
+        let columns = Column::all(&description.columns, &description.origins)?;
         // without RETURNING there are no rows
         let has_rows = command != Command::Insert || !columns.is_empty();
         let (text, columns) = (text.to_owned(), has_rows.then_some(columns));
@@ -133,7 +133,7 @@ impl Connection {
             };
             parameters::decode(at + 1, text.as_ref(), *ty, crate::messages::input::Format::Text, zone)
         });
-        let mut values = values.collect::<Result<Vec<Value<'static>>>>()?;
+        let mut values = values.collect::<Result<Vec<Parameter>>>()?;
         values.truncate(statement.parameters_used);
         Ok(Portal::new(statement, values, portal.formats.clone()))
     }

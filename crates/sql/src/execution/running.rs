@@ -16,6 +16,7 @@ use crate::events::OpenFiles;
 use crate::execution::work::{self, Work};
 use crate::output::{Encoder, Format, batch_bytes, pieces};
 use crate::pg_catalog;
+use crate::plans::origins::Origins;
 use crate::query::QueryMessage;
 
 /// Bytes of a row from which on memory is reserved before it is encoded: the row, the output, and the output while it grows.
@@ -50,6 +51,7 @@ pub(crate) fn shown(stream: SendableRecordBatchStream) -> SendableRecordBatchStr
 pub(crate) struct RunningQuery {
     pub stream: SendableRecordBatchStream,
     pub files: Arc<OpenFiles>,
+    pub origins: Origins,
 }
 
 /// Outcome of forwarding batches.

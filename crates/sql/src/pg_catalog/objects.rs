@@ -320,6 +320,12 @@ impl Objects {
     }
 }
 
+/// Returns the schemas, names and oids of all tables, those of the catalogs as well.
+pub(crate) fn relation_oids(all: &dyn Tables) -> impl Iterator<Item = (&'static str, String, u32)> {
+    let read = Read::new(all, None, &Principal::admin());
+    read.relations.into_iter().map(|relation| (relation.schema, relation.name, relation.oid))
+}
+
 impl Read {
     /// Reads the objects that `tables` has; `all` are the tables of everybody, if those are others.
     fn new(tables: &dyn Tables, all: Option<&dyn Tables>, principal: &Principal) -> Self {

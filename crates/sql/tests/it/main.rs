@@ -11,6 +11,7 @@ mod hostile;
 mod hot;
 mod limits;
 mod moment;
+mod origins;
 mod output;
 mod parameters;
 mod pruning;
