@@ -1,11 +1,13 @@
 //! Statements that the front end answers itself, told from those of the database by their first words.
 
 mod copy_options;
+mod isolation;
 mod words;
 
 use crate::error::{PgError, Result, code};
 use crate::lexer::{Token, TokenKind, tokens};
 use crate::messages::input::Format;
+pub(crate) use isolation::{Isolation, serializable};
 use words::Words;
 
 /// A statement, as far as the front end understands it.
@@ -69,35 +71,6 @@ pub(crate) enum Command {
     CopyIn(CopyIn),
     /// `INSERT`, whose events are appended when the transaction ends.
     Insert,
-}
-
-/// Isolation level of a transaction.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Isolation {
-    /// The same as [`Self::ReadCommitted`], under its own name.
-    ReadUncommitted,
-    /// Each statement reads the present moment.
-    ReadCommitted,
-    /// All statements read the moment of the first.
-    RepeatableRead,
-}
-
-impl Isolation {
-    const ALL: [Self; 3] = [Self::ReadUncommitted, Self::ReadCommitted, Self::RepeatableRead];
-
-    /// Returns the name of the level, as settings have it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::ReadUncommitted => "read uncommitted",
-            Self::ReadCommitted => "read committed",
-            Self::RepeatableRead => "repeatable read",
-        }
-    }
-
-    /// Returns the level of a name in any case.
-    pub fn of_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|level| level.name().eq_ignore_ascii_case(name))
-    }
 }
 
 /// Rows that `FETCH` and `MOVE` take.
@@ -297,14 +270,6 @@ impl Command {
     }
 }
 
-/// Returns the error for the level that transactions here cannot have.
-pub(crate) fn serializable() -> PgError {
-    PgError::not_supported(
-        "the isolation level SERIALIZABLE is not supported, as nothing would notice that others write what a transaction has read. Write \
-         REPEATABLE READ to read one moment",
-    )
-}
-
 impl Words<'_> {
     fn set(&mut self) -> Result<Command> {
         self.at = 1;
@@ -369,30 +334,6 @@ impl Words<'_> {
         let name = self.setting_name()?;
         self.end()?;
         Ok(Command::Show(Some(name).filter(|name| name != "all")))
-    }
-
-    /// Takes the modes of a transaction. Returns its level, if they name one.
-    fn transaction_modes(&mut self) -> Result<Option<Isolation>> {
-        let mut named = None;
-        while self.token(0).is_some() {
-            if self.take("ISOLATION") {
-                self.keyword("LEVEL")?;
-                if self.is("SERIALIZABLE") {
-                    return Err(serializable());
-                }
-                let level = format!("{} {}", self.upper(0), self.upper(1));
-                let level = Isolation::of_name(&level);
-                named = Some(level.ok_or_else(|| self.expected("READ COMMITTED or REPEATABLE READ"))?);
-                self.at += 2;
-            } else if self.take("READ") {
-                if !self.take("ONLY") && !self.take("WRITE") {
-                    return Err(self.expected("ONLY or WRITE"));
-                }
-            } else if !self.take("NOT") && !self.take("DEFERRABLE") && !self.take(",") {
-                return Err(self.expected("ISOLATION LEVEL, READ ONLY or READ WRITE"));
-            }
-        }
-        Ok(named)
     }
 
     fn end_transaction(&mut self, command: Command) -> Result<Command> {

@@ -3,7 +3,7 @@
 //! ```text
 //! BEGIN … first statement ──▶ take: all tables and collections that the caller may read, at one moment
 //!         each statement  ──▶ TablesAtMoment: the same tables again
-//! COMMIT, ROLLBACK, end of the connection, `moment_timeout` ──▶ let go
+//! COMMIT, ROLLBACK, end of the connection, `moment_timeout` ──▶ dropped
 //! ```
 //!
 //! A moment keeps rows that are in no file yet, documents that have changed since, and the names of files, which stay on the disk for
@@ -81,7 +81,8 @@ impl HeldMoments {
         let all = held.bytes.saturating_add(bytes);
         if all > bytes_max {
             return Err(Error::limit(format!(
-                "open transactions with REPEATABLE READ would hold {all} bytes of rows and documents, the limit is {bytes_max}: try again when others have ended, or read with READ COMMITTED"
+                "open transactions with REPEATABLE READ would hold {all} bytes of rows and documents, the limit is \
+                 {bytes_max}: try again when others have ended, or read with READ COMMITTED"
             )));
         }
         held.count += 1;
@@ -115,10 +116,13 @@ impl MomentContent {
         let content = Arc::new(Mutex::new(Some(Arc::new(content))));
         let timeout = options.moment_timeout;
         let timer = timers.spawn({
-            let content = content.clone();
+            // the task of a moment that is dropped may live longer, and must not keep its content
+            let content = Arc::downgrade(&content);
             async move {
                 tokio::time::sleep(timeout).await;
-                *content.lock() = None;
+                if let Some(content) = content.upgrade() {
+                    *content.lock() = None;
+                }
             }
         });
         Ok(Self { tables: content, timeout, _timer: AbortOnDrop(timer.abort_handle()) })

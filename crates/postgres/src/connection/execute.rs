@@ -2,11 +2,8 @@
 
 use std::sync::Arc;
 
-use arrow_array::cast::AsArray;
-use arrow_array::types::Int64Type;
 use arrow_array::{ArrayRef, RecordBatch, StringArray};
 use futures::StreamExt;
-use tidemill_database::ChangeGate;
 use tokio::time::{Instant, sleep_until};
 
 use super::Connection;
@@ -353,31 +350,6 @@ impl Connection {
         let moment = moment.await?;
         self.session.transaction.set_moment(moment);
         Ok(())
-    }
-
-    /// Deletes or changes events. Returns how many.
-    ///
-    /// It is cancelled before it changes the first one, or is finished.
-    async fn change(&self, text: &str) -> Result<i64> {
-        let gate = Arc::new(ChangeGate::default());
-        let request = self.session.request(text).with_gate(gate.clone());
-        let changed = async {
-            let failed = |error| PgError::of_database(&error, text);
-            let mut reply = self.shared.database.query(request).await.map_err(failed)?;
-            let mut count = 0;
-            while let Some(batch) = reply.batches.next().await {
-                let batch = batch.map_err(failed)?;
-                let numbers =
-                    batch.columns().first().and_then(|column| column.as_primitive_opt::<Int64Type>());
-                count += numbers.map_or(0, |numbers| numbers.iter().flatten().sum());
-            }
-            Ok(count)
-        };
-        let mut changed = std::pin::pin!(changed);
-        match self.interruptible(changed.as_mut()).await {
-            Err(error) if error.code == code::CANCELLED && !gate.cancel() => changed.await,
-            done => done,
-        }
     }
 
     async fn copy_out(&mut self, copy: &CopyOut, whole: &str) -> Result<u64> {

@@ -151,7 +151,7 @@ fn plain(ty: DataType) -> DataType {
 
 /// Replaces marked comparisons of a plan whose parameters have their values.
 ///
-/// Errors: `Invalid` for a list that is no constant, or whose values are not comparable; `LimitReached` for one with too many values.
+/// Errors: `Invalid` for a list that is not constant, or whose values are not comparable; `LimitReached` for one with too many values.
 pub(crate) fn with_values(plan: LogicalPlan) -> Result<LogicalPlan> {
     let mut failed = None;
     let replaced = plan.transform_down_with_subqueries(|node| {

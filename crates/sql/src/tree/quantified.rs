@@ -16,7 +16,7 @@ use crate::plans::quantified::{ALL_OF, ANY_OF, is_operator};
 
 /// Replaces the comparison, or the text that is cast to a list, at `expr`.
 ///
-/// Errors: the reason why a text is no list, with its place.
+/// Errors: the reason why a text cannot be a list, with its place.
 pub(super) fn replace(expr: &mut Expr) -> Result<(), (Location, String)> {
     match expr {
         Expr::AnyOp { left, compare_op, right, .. } => {
