@@ -1,4 +1,4 @@
-//! Point from which on a change of events is no longer cancelled.
+//! Point up to which a change of events may be cancelled.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 

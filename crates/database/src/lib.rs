@@ -246,7 +246,7 @@ pub trait Database: Send + Sync + 'static {
     /// Errors: those in its text.
     fn describe(&self, request: QueryRequest) -> BoxFuture<'static, Result<Description>>;
 
-    /// Takes a moment for several statements of a caller, with everything that was acknowledged before. By default there is none but the
+    /// Takes a moment for several statements of a caller, with everything that was acknowledged before. By default there is only the
     /// present.
     ///
     /// Errors: `LimitReached` if too many are held; `Unavailable`. A statement that reads a moment whose time is over has an error of kind

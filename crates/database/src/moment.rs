@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 /// Tables and collections at one moment, as the statements of a transaction read them. Only the database that has taken it knows its content,
-/// which is let go when the last copy is dropped, or when the time for it is over.
+/// which is dropped with the last copy, or when the time for it is over.
 #[derive(Clone)]
 pub struct HeldMoment(Arc<dyn Any + Send + Sync>);
 

@@ -17,7 +17,7 @@ pub enum Parameter {
     List(ParameterList),
 }
 
-/// List of values of one type, some of which may be null.
+/// List of values of one type; they may be null.
 #[derive(Debug, Clone)]
 pub struct ParameterList {
     /// Arrow type of the values: `Boolean`, `Int64`, `Float64`, `Utf8`, or `Timestamp` in microseconds of UTC.
