@@ -14,9 +14,11 @@ mod columns;
 mod events;
 mod format;
 mod insert;
+mod pages;
 mod statement;
 mod verb;
 
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use arrow_array::RecordBatch;
@@ -32,6 +34,7 @@ pub use columns::target_fields;
 pub use events::{AppendReceipt, AppendRequest, BadRows, CheckedEvents, OpenStream};
 pub use format::Format;
 pub use insert::{InsertOutcome, Returning, StagedInsert};
+pub use pages::{Page, PageStream, PagedReply};
 pub use statement::{StatementInfo, StatementPhase};
 pub use verb::{first_word, is_insert};
 
@@ -183,6 +186,20 @@ pub trait Database: Send + Sync + 'static {
         request: QueryRequest,
         format: Format,
     ) -> BoxFuture<'static, Result<EncodedReply>>;
+
+    /// Starts a statement whose rows are taken in pages of at most `page_rows` rows, and of fewer where rows are large. The limit of its time
+    /// holds for each page. By default there are no pages.
+    ///
+    /// Errors: as [`Self::query`].
+    fn query_paged(
+        &self,
+        request: QueryRequest,
+        format: Format,
+        page_rows: NonZeroUsize,
+    ) -> BoxFuture<'static, Result<PagedReply>> {
+        let _ = (request, format, page_rows);
+        Box::pin(async { Err(Error::invalid("results have no pages here: ask without `page_rows`")) })
+    }
 
     /// Returns parameters and columns of a statement without running it.
     ///

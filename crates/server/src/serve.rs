@@ -71,6 +71,7 @@ impl FrontEnd for HttpFrontEnd {
     }
 
     fn tick(&self) {
+        self.app.pages.tick();
         if let Some(grpc) = &self.grpc {
             grpc.tick();
         }

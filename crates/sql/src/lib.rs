@@ -47,6 +47,7 @@ mod visible_tables;
 mod writing;
 
 pub use arrow::datatypes::SchemaRef;
+pub use execution::pages::PagedQuery;
 pub use options::SqlOptions;
 pub use plans::prepared::Prepared;
 pub use query::{EncodedQuery, QueryResult, QueryRows};

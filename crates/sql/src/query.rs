@@ -18,6 +18,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
 
 use crate::error::{in_words, too_many_rows};
+use crate::execution::pages::PageDemand;
 use crate::execution::statements::Reader;
 use crate::output::{Format, named_columns};
 use crate::{MissingFields, SqlOptions};
@@ -33,6 +34,8 @@ pub(crate) struct QueryRequest {
     pub parameters: Arc<[Value<'static>]>,
     /// The form of the result; `None` for batches.
     pub format: Option<Format>,
+    /// Pages in which the result is sent; `None` if it is sent as a whole.
+    pub pages: Option<PageDemand>,
     /// Session of the client.
     pub session: Option<Arc<ClientSession>>,
     /// Treatment of rows of an `INSERT` that do not fit.
@@ -70,6 +73,7 @@ impl QueryRequest {
             missing,
             parameters: Arc::from([]),
             format: None,
+            pages: None,
             session: None,
             bad_rows: BadRows::Refuse,
             staged: None,
@@ -88,7 +92,17 @@ impl From<tidemill_database::QueryRequest> for QueryRequest {
             text, parameters, missing, principal, session, bad_rows, ..
         } = request;
         let (text, parameters) = (text.into(), parameters.into());
-        Self { text, principal, missing, parameters, format: None, session, bad_rows, staged: None }
+        Self {
+            text,
+            principal,
+            missing,
+            parameters,
+            format: None,
+            pages: None,
+            session,
+            bad_rows,
+            staged: None,
+        }
     }
 }
 
@@ -96,6 +110,8 @@ impl From<tidemill_database::QueryRequest> for QueryRequest {
 pub(crate) enum QueryMessage {
     Batch(RecordBatch),
     Encoded(Bytes),
+    /// The page ends here, and rows follow.
+    PageEnd,
     Failed(Error),
     End,
 }
@@ -111,7 +127,7 @@ pub struct QueryResult {
     collect_bytes_max: usize,
     closing: ClosingFlag,
     watchdog: Watchdog,
-    _reader: Reader,
+    reader: Reader,
 }
 
 /// Ends a query whose deadline has passed, or that is cancelled, although its thread does not say so: it may be in a step
@@ -120,7 +136,8 @@ pub struct QueryResult {
 pub(crate) struct Watchdog {
     /// Why the query is ended from outside: its deadline, or because it is cancelled.
     pub expired: oneshot::Receiver<Error>,
-    pub _task: AbortOnDrop,
+    /// What waits for the deadline; `None` while there is none.
+    pub task: Option<AbortOnDrop>,
 }
 
 impl Watchdog {
@@ -229,7 +246,17 @@ impl QueryResult {
         watchdog: Watchdog,
         reader: Reader,
     ) -> Self {
-        Self { schema, messages, ended: false, collect_bytes_max, closing, watchdog, _reader: reader }
+        Self { schema, messages, ended: false, collect_bytes_max, closing, watchdog, reader }
+    }
+
+    /// Returns the guard of the statement.
+    pub(crate) fn reader(&self) -> &Reader {
+        &self.reader
+    }
+
+    /// Replaces what ends the statement when its time is over; `None` while it has no end.
+    pub(crate) fn set_time_limit(&mut self, task: Option<AbortOnDrop>) {
+        self.watchdog.task = task;
     }
 
     /// Returns the schema of every batch.
@@ -304,8 +331,8 @@ impl Stream for QueryResult {
 }
 
 impl QueryResult {
-    /// Returns the next batch or piece of text.
-    fn poll_message(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<QueryMessage>>> {
+    /// Returns the next batch, piece of text, or end of a page.
+    pub(crate) fn poll_message(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<QueryMessage>>> {
         if self.ended {
             return Poll::Ready(None);
         }
@@ -317,7 +344,7 @@ impl QueryResult {
             },
         };
         let item = match message {
-            Some(message @ (QueryMessage::Batch(_) | QueryMessage::Encoded(_))) => {
+            Some(message @ (QueryMessage::Batch(_) | QueryMessage::Encoded(_) | QueryMessage::PageEnd)) => {
                 return Poll::Ready(Some(Ok(message)));
             }
             Some(QueryMessage::End) => None,

@@ -1,7 +1,9 @@
 //! SQL session: plans each query against snapshots and runs it on its own threads, within its limits.
 
 use std::future::Future;
+use std::num::NonZeroUsize;
 use std::sync::Arc;
+use std::time::Duration;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
@@ -19,8 +21,10 @@ use crate::change::Change;
 use crate::error::too_long;
 use crate::events::TabletWidths;
 use crate::execution::cancel;
+use crate::execution::counted_memory::CountedMemory;
+use crate::execution::pages::{KeptStatements, PageDemand, PagedQuery};
 use crate::execution::running::{Forwarded, RunningQuery, shown};
-use crate::execution::statements::{RunningStatement, Statements, kept_text};
+use crate::execution::statements::{RunningStatement, Statement, Statements, kept_text};
 use crate::execution::threads::{self, StatementThreads};
 use crate::execution::work::{Places, Work};
 use crate::hot::HotStore;
@@ -69,6 +73,8 @@ pub(crate) struct Shared {
     pub widths: TabletWidths,
     pub closing: ClosingFlag,
     pub statements: Arc<Statements>,
+    /// Statements that wait for the demand of their next page.
+    pub kept: KeptStatements,
     /// Functions of SQL, for the catalogs.
     pub functions: Arc<[(String, FunctionKind)]>,
     /// Threads that plan queries and run them.
@@ -112,6 +118,7 @@ impl Sql {
             hot: HotStore::new(options.hot_bytes),
             functions: pg_catalog::functions_of(&state).into(),
             plans: PlanCache::new(options.cached_plans),
+            kept: KeptStatements::new(options.memory_bytes),
             options,
             state,
             lookup_state,
@@ -156,6 +163,22 @@ impl Sql {
         let request = QueryRequest { format: Some(format), ..request.into() };
         let result = self.shared.query(request, origin).await?;
         Ok(EncodedQuery { result, format })
+    }
+
+    /// Plans and starts the statement of a request, and returns its result as pages of at most `page_rows` rows in this format. Between two
+    /// pages it rests, without a limit of time: it is for the caller to drop it.
+    ///
+    /// Errors: those of [`Self::run`].
+    pub async fn run_paged(
+        &self,
+        request: tidemill_database::QueryRequest,
+        format: Format,
+        page_rows: NonZeroUsize,
+    ) -> Result<PagedQuery> {
+        let (origin, demand) = (request.origin, PageDemand::new(page_rows));
+        let request = QueryRequest { format: Some(format), pages: Some(demand.clone()), ..request.into() };
+        let result = self.shared.query(request, origin).await?;
+        Ok(PagedQuery::new(EncodedQuery { result, format }, demand, self.shared.clone()))
     }
 
     /// Returns the statements that run and the last that have ended, by number, of those that the caller manages: its own, or
@@ -324,13 +347,18 @@ impl Shared {
 
     /// Plans and starts a query; `origin` is who sent it.
     pub async fn query(self: &Arc<Self>, request: QueryRequest, origin: &'static str) -> Result<QueryResult> {
-        let limit = self.options.query_timeout;
+        // the time of a statement with pages is that of each page, and its watchdog's alone
+        let limit = match request.pages {
+            Some(_) => Duration::MAX,
+            None => self.options.query_timeout,
+        };
         let (head_in, head) = oneshot::channel();
         let (messages_in, messages) = mpsc::channel(BATCHES_READY);
         let (statement, expired) =
             self.statements.begin(kept_text(&request.text), origin, &request.principal, limit);
         let reader = statement.reader();
-        let mut watchdog = self.watchdog(&statement, expired);
+        let task = Some(self.time_limit(statement.statement()));
+        let mut watchdog = Watchdog { expired, task };
         match cancel::parse(&request.text) {
             Some(id) => self.cancel((&statement, id), &request, head_in, &messages_in),
             None => self.start_query(statement, request, head_in, messages_in)?,
@@ -388,7 +416,9 @@ impl Shared {
         messages: mpsc::Sender<QueryMessage>,
     ) -> Result<()> {
         let shared = self.clone();
-        let work = Work::new(statement, self.places.clone());
+        let memory =
+            request.pages.is_some().then(|| CountedMemory::new(&self.state.runtime_env().memory_pool));
+        let work = Work::with_memory(statement, self.places.clone(), memory);
         self.start_thread(work, move |work| shared.run(work, request, head, messages))
     }
 
@@ -429,15 +459,15 @@ impl Shared {
         Ok(())
     }
 
-    /// Starts the watchdog of a query that has just arrived.
-    fn watchdog(&self, running: &RunningStatement, expired: oneshot::Receiver<Error>) -> Watchdog {
+    /// Starts what ends a statement when its time is over.
+    pub fn time_limit(&self, statement: &Arc<Statement>) -> AbortOnDrop {
         let limit = self.options.query_timeout;
-        let statement = running.statement().clone();
+        let statement = statement.clone();
         let task = self.timers.spawn(async move {
             tokio::time::sleep(limit).await;
             statement.expire(too_long(limit), limit);
         });
-        Watchdog { expired, _task: AbortOnDrop(task.abort_handle()) }
+        AbortOnDrop(task.abort_handle())
     }
 
     /// Runs a query: sends the schema to `head`, then batches and the end to `messages`.
@@ -463,7 +493,14 @@ impl Shared {
                 return;
             }
         };
-        let last = match running.forward(&self.options, request.format, &messages, &work).await {
+        let forwarded = match request.format.zip(request.pages) {
+            Some((format, demand)) => {
+                let keep = || self.kept.keep(&work);
+                running.forward_pages(&self.options, (format, &demand), &messages, &work, keep).await
+            }
+            None => running.forward(&self.options, request.format, &messages, &work).await,
+        };
+        let last = match forwarded {
             Ok(Forwarded::ReaderGone) => return,
             Ok(Forwarded::All) => {
                 statement.set_outcome(None);
@@ -500,7 +537,9 @@ impl Shared {
         }
         // plans are kept by text, with the values in it, for callers that see the same tables: all of them
         let shares_plans = request.principal.can_everywhere(Action::Read);
-        let kept = self.plans.get(text, missing).filter(|_| shares_plans && request.parameters.is_empty());
+        // the memory of a kept plan is not counted
+        let may_reuse = shares_plans && request.parameters.is_empty() && request.pages.is_none();
+        let kept = self.plans.get(text, missing).filter(|_| may_reuse);
         if let Some(plan) = kept {
             if let Some((stream, files)) = self.start_again(&plan, work).await? {
                 return Ok(running(stream, files));

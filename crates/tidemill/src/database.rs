@@ -1,5 +1,6 @@
 //! The database that front ends serve: SQL over an engine.
 
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
@@ -7,7 +8,8 @@ use futures::{FutureExt, StreamExt};
 use tidemill_access::{Action, Principal, Resource};
 use tidemill_database::{
     AppendReceipt, AppendRequest, BatchReply, Database, Description, EncodedReply, Format, OpenStream,
-    QueryRequest, RejectedEvent, SendReceipt, SendRequest, StagedInsert, StatementInfo, is_insert,
+    PagedReply, QueryRequest, RejectedEvent, SendReceipt, SendRequest, StagedInsert, StatementInfo,
+    is_insert,
 };
 use tidemill_engine::{Engine, SendOptions};
 use tidemill_files::events_from_arrow_stream;
@@ -72,6 +74,21 @@ impl Database for EngineDatabase {
             let columns = result.columns();
             // a result without rows may have no bytes at all, and callers may poll again after the end
             Ok(EncodedReply { columns, pieces: result.fuse().boxed() })
+        }
+        .boxed()
+    }
+
+    fn query_paged(
+        &self,
+        request: QueryRequest,
+        format: Format,
+        page_rows: NonZeroUsize,
+    ) -> BoxFuture<'static, Result<PagedReply>> {
+        let database = self.clone();
+        async move {
+            database.caught_up_for(&request).await?;
+            let pages = database.sql.run_paged(request, format, page_rows).await?;
+            Ok(PagedReply { columns: pages.columns(), statement: pages.statement(), pages: Box::new(pages) })
         }
         .boxed()
     }

@@ -45,6 +45,7 @@ pub(crate) fn server(settings: &ServerSettings) -> ServerOptions {
         stall_timeout: time(settings.stall_timeout, usual.stall_timeout),
         concurrency_max: size(settings.concurrency_max, usual.concurrency_max),
         connections_max: size(settings.connections_max, usual.connections_max),
+        clock: usual.clock,
     }
 }
 

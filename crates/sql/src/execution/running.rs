@@ -21,8 +21,18 @@ use crate::query::QueryMessage;
 /// Bytes of a row from which on memory is reserved before it is encoded: the row, the output, and the output while it grows.
 const LARGE: usize = 4 << 20;
 
+/// Checks the budget before rows are encoded, and reserves memory if they are large.
+pub(crate) async fn prepare_to_encode(rows: &RecordBatch, work: &Work) -> Result<()> {
+    work::check().map_err(|stop| ended(&stop))?;
+    let bytes = batch_bytes(rows);
+    if bytes >= LARGE {
+        work.reserve_pages(bytes.saturating_mul(3)).await.map_err(|stop| ended(&stop))?;
+    }
+    Ok(())
+}
+
 /// Sends a piece of the output. Returns whether there is a reader.
-async fn send_bytes(messages: &mpsc::Sender<QueryMessage>, bytes: Bytes) -> bool {
+pub(crate) async fn send_bytes(messages: &mpsc::Sender<QueryMessage>, bytes: Bytes) -> bool {
     bytes.is_empty() || messages.send(QueryMessage::Encoded(bytes)).await.is_ok()
 }
 
@@ -59,6 +69,30 @@ pub(crate) enum Forwarded {
 }
 
 impl RunningQuery {
+    /// Returns the next batch with rows, and counts them; `None` at the end.
+    pub async fn next_batch(
+        &mut self,
+        rows: &mut usize,
+        options: &SqlOptions,
+        work: &Work,
+    ) -> Result<Option<RecordBatch>> {
+        while let Some(batch) = self.stream.next().await {
+            let batch: RecordBatch = match batch {
+                Ok(batch) => batch,
+                Err(error) => return Err(self.files.name_damaged(from_datafusion(&error, None)).await),
+            };
+            *rows += batch.num_rows();
+            if let Some(most) = options.rows_max.filter(|most| *rows > *most) {
+                return Err(too_many_rows(most));
+            }
+            work.statement().add_rows(batch.num_rows());
+            if batch.num_rows() > 0 {
+                return Ok(Some(batch));
+            }
+        }
+        Ok(None)
+    }
+
     /// Forwards the batches to `messages`.
     pub async fn forward(
         &mut self,
@@ -69,19 +103,7 @@ impl RunningQuery {
     ) -> Result<Forwarded> {
         let mut encoder = format.map(|format| Encoder::new(format, &self.stream.schema())).transpose()?;
         let mut rows = 0_usize;
-        while let Some(batch) = self.stream.next().await {
-            let batch: RecordBatch = match batch {
-                Ok(batch) => batch,
-                Err(error) => return Err(self.files.name_damaged(from_datafusion(&error, None)).await),
-            };
-            rows += batch.num_rows();
-            if let Some(most) = options.rows_max.filter(|most| rows > *most) {
-                return Err(too_many_rows(most));
-            }
-            work.statement().add_rows(batch.num_rows());
-            if batch.num_rows() == 0 {
-                continue;
-            }
+        while let Some(batch) = self.next_batch(&mut rows, options, work).await? {
             let Some(encoder) = &mut encoder else {
                 if messages.send(QueryMessage::Batch(batch)).await.is_err() {
                     return Ok(Forwarded::ReaderGone);
@@ -89,11 +111,7 @@ impl RunningQuery {
                 continue;
             };
             for piece in pieces(batch) {
-                work::check().map_err(|stop| ended(&stop))?;
-                let bytes = batch_bytes(&piece);
-                if bytes >= LARGE {
-                    work.reserve_pages(bytes.saturating_mul(3)).await.map_err(|stop| ended(&stop))?;
-                }
+                prepare_to_encode(&piece, work).await?;
                 if !send_bytes(messages, encoder.encode(&piece)?).await {
                     return Ok(Forwarded::ReaderGone);
                 }

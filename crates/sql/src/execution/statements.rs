@@ -79,6 +79,12 @@ pub(crate) struct RunningStatement {
 #[derive(Debug)]
 pub(crate) struct Reader(Arc<Statement>);
 
+impl Reader {
+    pub fn statement(&self) -> &Arc<Statement> {
+        &self.0
+    }
+}
+
 impl Drop for Reader {
     fn drop(&mut self) {
         self.0.end.lock().outcome.get_or_insert_with(Outcome::left);
@@ -215,6 +221,15 @@ impl Statement {
         self.budget.stop(stop);
         let tasks = std::mem::take(&mut self.end.lock().tasks);
         tasks.iter().for_each(AbortHandle::abort);
+    }
+
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// Returns the name of the caller, with which its statements are counted.
+    pub fn caller(&self) -> String {
+        self.principal.caller()
     }
 
     pub fn origin(&self) -> &'static str {

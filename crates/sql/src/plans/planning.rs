@@ -129,7 +129,14 @@ impl Shared {
             work.become_long().await.map_err(|stop| ended(&stop))?;
         }
         // `information_schema.routines` lists the functions of the context
-        let context = Arc::new(TaskContext::from(&planned.state).with_session_config(config));
+        let context = TaskContext::from(&planned.state).with_session_config(config);
+        let context = Arc::new(match work.memory() {
+            Some(memory) => {
+                let environment = memory.environment(&context.runtime_env());
+                context.with_runtime(environment)
+            }
+            None => context,
+        });
         let stream = execute_stream(planned.physical.clone(), context).map_err(failed)?;
         Ok(Some(match planned.snapshots.reports().are_collected() {
             true => planned.with_zones(stream),

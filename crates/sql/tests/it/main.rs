@@ -12,6 +12,7 @@ mod hot;
 mod limits;
 mod moment;
 mod output;
+mod pages;
 mod parameters;
 mod pruning;
 mod rights;
