@@ -8,6 +8,7 @@
 #![allow(clippy::result_large_err)]
 
 pub mod backtest;
+pub mod comparison;
 pub mod compile;
 pub(crate) mod convert;
 pub mod explain;
