@@ -49,7 +49,7 @@ pub struct QueryRequest {
     pub text: String,
     /// Values of `$1`, `$2`, … in the text.
     pub parameters: Vec<Value<'static>>,
-    /// Sender, as `system.statements` names it: `http`, `postgres`, `flight`, `program`, `rules`.
+    /// Sender, as `system.statements` names it: `http`, `postgres`, `flight`, `mcp`, `program`, `rules`.
     pub origin: &'static str,
     /// Caller. The statement reads tables that the caller may read; others do not exist for it.
     pub principal: Principal,

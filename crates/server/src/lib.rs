@@ -16,6 +16,7 @@ mod grpc;
 mod guard;
 mod metrics;
 mod model;
+mod mounted;
 mod negotiate;
 mod openapi;
 mod options;
@@ -29,6 +30,7 @@ mod serve;
 mod stored_event;
 
 pub use grpc::GrpcService;
+pub use mounted::MountedService;
 pub use options::{ServerOptions, Token};
 pub use serve::{HttpFrontEnd, Server, serve};
 use tidemill_engine::Engine;

@@ -13,9 +13,10 @@ use tidemill_types::Result;
 use crate::app::AppState;
 use crate::grpc::GrpcService;
 use crate::metrics::PROTOCOL;
+use crate::mounted::MountedService;
 use crate::options::ServerOptions;
 use crate::router::{describe, grpc_router, router};
-use crate::{Engine, connection};
+use crate::{Engine, connection, mounted};
 
 /// Area of the problems of users and tokens.
 const ACCESS_AREA: &str = "users and tokens";
@@ -44,6 +45,13 @@ impl HttpFrontEnd {
         let app = Arc::new(AppState::new(engine, database, options, describe(), metrics));
         let router = router(app.clone());
         Ok(Self { app, router, grpc: None })
+    }
+
+    /// Serves a protocol beside the routes.
+    #[must_use]
+    pub fn with_mounted(self, service: Arc<dyn MountedService>) -> Self {
+        let router = self.router.merge(mounted::router(self.app.clone(), service));
+        Self { router, ..self }
     }
 
     /// Serves calls of gRPC on the same connections, if they speak HTTP/2.
