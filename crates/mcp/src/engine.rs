@@ -17,7 +17,7 @@ pub trait McpEngine: Send + Sync + 'static {
 
     /// Explains what a rule, or all rules, did with an event: an event id, or values of its fields.
     ///
-    /// Errors: `Invalid` for a text that is no event; `NotFound` for an unknown rule or event.
+    /// Errors: `Invalid` for a text that names neither an event nor fields; `NotFound` for an unknown rule or event.
     fn why_rule(&self, rule: Option<&str>, event: &str) -> Result<String>;
 
     /// Explains why a query emits nothing.
@@ -47,7 +47,7 @@ pub trait McpEngine: Send + Sync + 'static {
 pub struct NamedObject {
     /// Name, by which rights are checked.
     pub name: String,
-    /// What the caller gets, with the name in it.
+    /// Description that the caller gets, with the name in it.
     pub description: Json,
 }
 
@@ -67,7 +67,7 @@ pub trait PreparedBacktest: Send {
 
     /// Adds a row of the result of such a query.
     ///
-    /// Errors: `Invalid` for a row that is no event.
+    /// Errors: `Invalid` for a row without the times of an event.
     fn add(&mut self, stream: &str, row: Map<String, Json>) -> Result<()>;
 
     /// Runs the queries, and returns what differs: at most `show` events of each stream, on each side.

@@ -1,6 +1,6 @@
 //! Errors in the forms of MCP.
 //!
-//! What a tool refuses is a result of the tool, which the model reads. What is no message of MCP is an error of JSON-RPC.
+//! A refusal by a tool is a result of the tool, which the model reads. Bytes that are not a message of MCP get an error of JSON-RPC.
 
 use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header};
@@ -16,7 +16,7 @@ pub(crate) fn tool_error(error: &Error) -> CallToolResult {
     CallToolResult::error(vec![ContentBlock::text(error.to_string())])
 }
 
-/// Returns the body of a reply to what is no request of MCP.
+/// Returns the body of a reply to a request that is not one of MCP.
 pub(crate) fn refusal_body(message: &str) -> Bytes {
     let error = json!({"code": INVALID_REQUEST, "message": message});
     json!({"jsonrpc": "2.0", "id": null, "error": error}).to_string().into()

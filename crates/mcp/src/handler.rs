@@ -32,7 +32,7 @@ const INSTRUCTIONS: &str = "Tidemill keeps every event of its streams, and runs 
     with sql, where the events of the stream S are the table events.\"S\" with the time column _time. why explains what a rule did with \
     an event. backtest shows what changed queries would have emitted. No tool changes anything.";
 
-/// What a tool needs.
+/// Engine, database, limits and caller of a tool.
 #[derive(Clone)]
 pub(crate) struct ToolContext {
     pub engine: Arc<dyn McpEngine>,

@@ -17,7 +17,7 @@ use crate::metrics::HttpMetrics;
 use crate::openapi::description::ApiDescription;
 use crate::options::ServerOptions;
 use crate::request_log::RequestLog;
-use crate::routes::sql::kept_pages::PageStore;
+use crate::result_pages::PageStore;
 use tidemill_database::Database;
 
 /// Callers that may follow streams at once.

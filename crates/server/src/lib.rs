@@ -24,6 +24,7 @@ mod page;
 mod paths;
 mod reply_body;
 mod request_log;
+mod result_pages;
 mod router;
 mod routes;
 mod serve;

@@ -47,10 +47,9 @@ mod visible_tables;
 mod writing;
 
 pub use arrow::datatypes::SchemaRef;
-pub use execution::pages::PagedQuery;
 pub use options::SqlOptions;
 pub use plans::prepared::Prepared;
-pub use query::{EncodedQuery, QueryResult, QueryRows};
+pub use query::{EncodedQuery, PagedQuery, QueryResult, QueryRows};
 pub use session::Sql;
 pub use tables::{Moment, SystemTable, Tables};
 pub use tidemill_database::{MissingFields, StatementInfo, StatementPhase};

@@ -1,6 +1,7 @@
 //! Streaming result of a query.
 
 use std::fmt;
+use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,17 +10,18 @@ use std::task::{Context, Poll};
 use arrow::array::RecordBatch;
 use arrow::datatypes::{FieldRef, SchemaRef};
 use bytes::Bytes;
+use futures::future::BoxFuture;
 use futures::{FutureExt, Stream, StreamExt};
 use parking_lot::Mutex;
 use tidemill_access::Principal;
-use tidemill_database::{BadRows, ClientSession, ResultColumn, StagedInsert};
+use tidemill_database::{BadRows, ClientSession, Page, PageStream, ResultColumn, StagedInsert};
 use tidemill_types::{Error, Result, Value};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
 
 use crate::error::{in_words, too_many_rows};
 use crate::execution::pages::PageDemand;
-use crate::execution::statements::Reader;
+use crate::execution::statements::{Reader, Statement};
 use crate::output::{Format, named_columns};
 use crate::{MissingFields, SqlOptions};
 
@@ -136,7 +138,7 @@ pub struct QueryResult {
 pub(crate) struct Watchdog {
     /// Why the query is ended from outside: its deadline, or because it is cancelled.
     pub expired: oneshot::Receiver<Error>,
-    /// What waits for the deadline; `None` while there is none.
+    /// Task that waits for the deadline; `None` while the statement rests.
     pub task: Option<AbortOnDrop>,
 }
 
@@ -356,5 +358,65 @@ impl QueryResult {
         };
         self.ended = true;
         Poll::Ready(item)
+    }
+}
+
+/// Starts the time in which a statement has to make a page.
+type StartTime = Box<dyn Fn(&Arc<Statement>) -> AbortOnDrop + Send + Sync>;
+
+/// Result of a running query as pages. Dropping it stops the query.
+pub struct PagedQuery {
+    query: EncodedQuery,
+    demand: PageDemand,
+    /// Starts the time of a page.
+    start_time: StartTime,
+    /// True until the first page is taken, which the statement makes without a demand.
+    is_first: bool,
+}
+
+impl PagedQuery {
+    pub(crate) fn new(query: EncodedQuery, demand: PageDemand, start_time: StartTime) -> Self {
+        Self { query, demand, start_time, is_first: true }
+    }
+
+    /// Returns the columns, as the output names them.
+    pub fn columns(&self) -> Vec<ResultColumn> {
+        self.query.columns()
+    }
+
+    /// Returns the number of the statement.
+    pub fn statement(&self) -> u64 {
+        self.query.result.reader().statement().id()
+    }
+
+    async fn take_page(&mut self) -> Result<Page> {
+        if !std::mem::take(&mut self.is_first) {
+            let limit = (self.start_time)(self.query.result.reader().statement());
+            self.query.result.set_time_limit(Some(limit));
+            self.demand.want_next();
+        }
+        let mut pieces: Vec<Bytes> = vec![];
+        loop {
+            match poll_fn(|cx| self.query.result.poll_message(cx)).await {
+                Some(Ok(QueryMessage::Encoded(bytes))) => pieces.push(bytes),
+                Some(Ok(QueryMessage::PageEnd)) => {
+                    self.query.result.set_time_limit(None);
+                    return Ok(Page { pieces, is_last: false });
+                }
+                Some(Ok(_)) => return Err(Error::internal("the result has another form than pages")),
+                Some(Err(error)) => return Err(error),
+                None => return Ok(Page { pieces, is_last: true }),
+            }
+        }
+    }
+}
+
+impl PageStream for PagedQuery {
+    fn next_page(&mut self) -> BoxFuture<'_, Result<Page>> {
+        self.take_page().boxed()
+    }
+
+    fn has_ended(&self) -> bool {
+        self.query.result.reader().statement().budget().stopped().is_some()
     }
 }

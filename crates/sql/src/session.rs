@@ -22,7 +22,7 @@ use crate::error::too_long;
 use crate::events::TabletWidths;
 use crate::execution::cancel;
 use crate::execution::counted_memory::CountedMemory;
-use crate::execution::pages::{KeptStatements, PageDemand, PagedQuery};
+use crate::execution::pages::{KeptStatements, PageDemand};
 use crate::execution::running::{Forwarded, RunningQuery, shown};
 use crate::execution::statements::{RunningStatement, Statement, Statements, kept_text};
 use crate::execution::threads::{self, StatementThreads};
@@ -35,8 +35,8 @@ use crate::plans::parameters::ParameterTypes;
 use crate::plans::plan_cache::PlanCache;
 use crate::plans::prepared::Prepared;
 use crate::query::{
-    AbortOnDrop, ClosingFlag, EncodedQuery, QueryMessage, QueryRequest, QueryResult, QueryRows, StagedRows,
-    Watchdog,
+    AbortOnDrop, ClosingFlag, EncodedQuery, PagedQuery, QueryMessage, QueryRequest, QueryResult, QueryRows,
+    StagedRows, Watchdog,
 };
 use crate::session_state::{environment, one_thread, session_state};
 use crate::session_tables::SessionTables;
@@ -178,7 +178,9 @@ impl Sql {
         let (origin, demand) = (request.origin, PageDemand::new(page_rows));
         let request = QueryRequest { format: Some(format), pages: Some(demand.clone()), ..request.into() };
         let result = self.shared.query(request, origin).await?;
-        Ok(PagedQuery::new(EncodedQuery { result, format }, demand, self.shared.clone()))
+        let shared = self.shared.clone();
+        let start_time = Box::new(move |statement: &Arc<Statement>| shared.time_limit(statement));
+        Ok(PagedQuery::new(EncodedQuery { result, format }, demand, start_time))
     }
 
     /// Returns the statements that run and the last that have ended, by number, of those that the caller manages: its own, or

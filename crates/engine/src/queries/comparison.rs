@@ -89,7 +89,7 @@ pub fn history_query(stream: &str, from: Option<Timestamp>, to: Option<Timestamp
 impl HistoryEvent {
     /// Reads a row of the result of [`history_query`].
     ///
-    /// Errors: `Invalid` for a row whose times are none.
+    /// Errors: `Invalid` for a row without readable times.
     pub fn from_row(stream: &Arc<str>, mut fields: Map<String, Json>) -> Result<Self> {
         let time = |fields: &Map<String, Json>, name: &str| {
             Timestamp::parse(fields.get(name).and_then(Json::as_str).unwrap_or_default())

@@ -16,7 +16,7 @@ use crate::engine::McpEngine;
 /// Sender of statements, as `system.statements` names it.
 const ORIGIN: &str = "mcp";
 
-/// Work that nobody waits for any more when this is dropped.
+/// Caller that waits for work. Dropped, it ends the work.
 struct Waiter(Budget);
 
 impl Drop for Waiter {

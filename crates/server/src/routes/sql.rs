@@ -4,7 +4,6 @@
 //! line and the connection is closed before the end of the body, so that neither a person nor a program
 //! mistakes a partial result for a complete one.
 
-pub(crate) mod kept_pages;
 mod pages;
 
 use std::io;

@@ -13,6 +13,7 @@ use tokio::sync::mpsc;
 use crate::SqlOptions;
 use crate::error::{ended, from_datafusion, too_many_rows};
 use crate::events::OpenFiles;
+use crate::execution::pages::{KeptStatement, PageDemand, PageSize};
 use crate::execution::work::{self, Work};
 use crate::output::{Encoder, Format, batch_bytes, pieces};
 use crate::pg_catalog;
@@ -121,6 +122,53 @@ impl RunningQuery {
             Some(encoder) => send_bytes(messages, encoder.finish()?).await,
             None => true,
         };
+        Ok(if has_reader { Forwarded::All } else { Forwarded::ReaderGone })
+    }
+
+    /// Sends the rows to `messages` in pages, and waits between two of them for the demand; `keep` counts the statement among those that
+    /// wait.
+    pub async fn forward_pages<'k>(
+        &mut self,
+        options: &SqlOptions,
+        (format, demand): (Format, &PageDemand),
+        messages: &mpsc::Sender<QueryMessage>,
+        work: &Work,
+        keep: impl Fn() -> Result<KeptStatement<'k>>,
+    ) -> Result<Forwarded> {
+        let new_encoder = |query: &Self| Encoder::new(format, &query.stream.schema());
+        let mut encoder = new_encoder(self)?;
+        let mut page = PageSize::default();
+        let mut all_rows = 0;
+        while let Some(batch) = self.next_batch(&mut all_rows, options, work).await? {
+            for mut piece in pieces(batch) {
+                while piece.num_rows() > 0 {
+                    if page.is_full(demand.rows) {
+                        let kept = keep()?;
+                        let whole = std::mem::replace(&mut encoder, new_encoder(self)?);
+                        let has_reader = send_bytes(messages, whole.finish()?).await
+                            && messages.send(QueryMessage::PageEnd).await.is_ok();
+                        if !has_reader {
+                            return Ok(Forwarded::ReaderGone);
+                        }
+                        work.rest(demand.wait()).await.map_err(|stop| ended(&stop))?;
+                        drop(kept);
+                        page = PageSize::default();
+                    }
+                    let rows = piece.num_rows().min(demand.rows.get() - page.rows);
+                    let taken = piece.slice(0, rows);
+                    piece = piece.slice(rows, piece.num_rows() - rows);
+                    prepare_to_encode(&taken, work).await?;
+                    let bytes = encoder.encode(&taken)?;
+                    page.rows += rows;
+                    page.bytes_in += batch_bytes(&taken);
+                    page.bytes_out += bytes.len();
+                    if !send_bytes(messages, bytes).await {
+                        return Ok(Forwarded::ReaderGone);
+                    }
+                }
+            }
+        }
+        let has_reader = send_bytes(messages, encoder.finish()?).await;
         Ok(if has_reader { Forwarded::All } else { Forwarded::ReaderGone })
     }
 }

@@ -8,10 +8,10 @@ use tidemill_database::{Format, PagedReply, QueryRequest};
 use tidemill_types::Error;
 use tokio::time::{Instant, timeout_at};
 
-use super::kept_pages::KeptPages;
 use super::{COLUMNS, columns_header, too_long};
 use crate::context::RequestContext;
 use crate::error::ApiError;
+use crate::result_pages::KeptPages;
 
 /// Header with the token of the next page. The last page has none.
 const NEXT_PAGE: HeaderName = HeaderName::from_static("tidemill-next-page");
