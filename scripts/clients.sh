@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Checks that unmodified clients work with the routes of line protocol, of InfluxQL and of columns: influxdb-client, the client of
 # InfluxDB 1, influxdb3-python, and pyarrow; that clients of PostgreSQL read the catalogs and write events: psql, psycopg, SQLAlchemy, asyncpg, pgjdbc; and that
-# clients of Flight SQL work: pyarrow, ADBC for Python, and the JDBC driver; that telemetry is stored: the SDK of OpenTelemetry for
+# clients of Flight SQL work: pyarrow, ADBC for Python, and the JDBC driver; that the SDK of MCP for Python calls tools; that telemetry is stored: the SDK of OpenTelemetry for
 # Python over HTTP and gRPC, Prometheus by remote write 1.0, its client library for Go by 2.0.
 #
 #   scripts/clients.sh PROGRAM        such as target/release/tidemill
@@ -17,7 +17,7 @@ set -euo pipefail
 declare -A PACKAGES=([influxdb-client]="influxdb-client==1.50.*" [influxdb]="influxdb==5.3.*"
   [influxdb3-python]="influxdb3-python==0.21.*" [pyarrow]="pyarrow==26.*"
   [sqlalchemy]="SQLAlchemy==2.0.* psycopg[binary]==3.3.*" [asyncpg]="asyncpg==0.31.*"
-  [adbc-driver-flightsql]="adbc-driver-flightsql==1.*"
+  [adbc-driver-flightsql]="adbc-driver-flightsql==1.*" [mcp]="mcp==2.3.*"
   [opentelemetry]="opentelemetry-sdk==1.45.* opentelemetry-exporter-otlp-proto-http==1.45.* opentelemetry-exporter-otlp-proto-grpc==1.45.*")
 # the library of remote write has no versions
 REMOTE_WRITE=v0.0.0-20261019101427-217707f26b14
@@ -37,7 +37,7 @@ mkdir -p "$CLIENTS_DIR"
 # Two runs do not install at the same time.
 if command -v flock >/dev/null; then exec 9>"$CLIENTS_DIR/lock"; flock 9; fi
 clients=() postgres_clients=() telemetry_clients=()
-for client in influxdb-client influxdb influxdb3-python pyarrow sqlalchemy asyncpg adbc-driver-flightsql opentelemetry; do
+for client in influxdb-client influxdb influxdb3-python pyarrow sqlalchemy asyncpg adbc-driver-flightsql mcp opentelemetry; do
   mark=$CLIENTS_DIR/$client.installed
   if [ "$(cat "$mark" 2>/dev/null)" != "${PACKAGES[$client]}" ]; then
     [ -x "$CLIENTS_DIR/venv/bin/pip" ] || python3 -m venv "$CLIENTS_DIR/venv" >&2 || true
@@ -93,7 +93,7 @@ cp "$CHECKS/streams.rules" "$work/app/"
 cp "$POSTGRES_CHECKS/streams.rules" "$work/app/catalogs.rules"
 "$PROGRAM" declare opentelemetry > "$work/app/opentelemetry.rules"
 "$PROGRAM" declare remote-write > "$work/app/remote-write.rules"
-TIDEMILL_MONGO=off "$PROGRAM" run "$work/app" --data "$work/data" --listen 127.0.0.1:0 --postgres 127.0.0.1:0 \
+TIDEMILL_MONGO=off "$PROGRAM" run "$work/app" --data "$work/data" --listen 127.0.0.1:0 --postgres 127.0.0.1:0 --mcp \
   > "$work/log" 2>&1 &
 server=$!
 for _ in $(seq 300); do

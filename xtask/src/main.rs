@@ -65,6 +65,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("mongo", &["types", "access", "gateway", "log", "script", "docs", "engine"]),
     ("postgres", &["types", "access", "gateway", "database"]),
     ("flight", &["types", "access", "gateway", "database"]),
+    ("mcp", &["types", "access", "database"]),
     ("influxql", &["types", "access", "database"]),
     (
         "tidemill",
@@ -92,6 +93,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "mongo",
             "postgres",
             "flight",
+            "mcp",
         ],
     ),
 ];
@@ -118,6 +120,7 @@ const LIGHT: &[&str] = &[
     "postgres",
     "flight",
     "influxql",
+    "mcp",
 ];
 const HEAVY: &[&str] = &["datafusion", "deltalake-core", "parquet", "axum"];
 

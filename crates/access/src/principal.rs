@@ -23,6 +23,8 @@ struct Inner {
     grants: Vec<Grant>,
     /// Limits of the token: what none of them allows is refused.
     limits: Option<Vec<Grant>>,
+    /// True if the caller may only read, whatever its grants.
+    reads_only: bool,
 }
 
 /// Proof of a caller's identity. A caller is let in for as long as it would be accepted again.
@@ -55,7 +57,7 @@ impl Principal {
 
     /// A user with these grants.
     pub fn user(name: impl Into<String>, grants: Vec<Grant>) -> Self {
-        Self(Arc::new(Inner { name: name.into(), proof: None, grants, limits: None }))
+        Self(Arc::new(Inner { name: name.into(), proof: None, grants, limits: None, reads_only: false }))
     }
 
     /// A user who was let in by a proof. A token may narrow the user's rights to `limits`.
@@ -65,7 +67,21 @@ impl Principal {
         grants: Vec<Grant>,
         limits: Option<Vec<Grant>>,
     ) -> Self {
-        Self(Arc::new(Inner { name: name.into(), proof: Some(proof), grants, limits }))
+        Self(Arc::new(Inner { name: name.into(), proof: Some(proof), grants, limits, reads_only: false }))
+    }
+
+    /// Returns the same caller, who may only read what it may read. It is for requests that must not change anything.
+    #[must_use]
+    pub fn reading_only(&self) -> Self {
+        let Inner { name, proof, grants, limits, .. } = &*self.0;
+        let (name, proof) = (name.clone(), proof.clone());
+        Self(Arc::new(Inner {
+            name,
+            proof,
+            grants: grants.clone(),
+            limits: limits.clone(),
+            reads_only: true,
+        }))
     }
 
     /// Returns the proof by which the caller was let in.
@@ -94,7 +110,11 @@ impl Principal {
     /// Returns whether the caller may take the action on the object.
     pub fn can(&self, action: Action, resource: &Resource<'_>) -> bool {
         let allow = |grants: &[Grant]| grants.iter().any(|grant| grant.allows(action, resource));
-        allow(&self.0.grants) && self.0.limits.as_deref().is_none_or(allow)
+        self.may_at_all(action) && allow(&self.0.grants) && self.0.limits.as_deref().is_none_or(allow)
+    }
+
+    fn may_at_all(&self, action: Action) -> bool {
+        !self.0.reads_only || action == Action::Read
     }
 
     /// Returns whether the caller may take the action on every object, those to come included.
@@ -102,7 +122,7 @@ impl Principal {
         let allow = |grants: &[Grant]| {
             grants.iter().any(|grant| grant.pattern.is_everything() && grant.role.allows(action))
         };
-        allow(&self.0.grants) && self.0.limits.as_deref().is_none_or(allow)
+        self.may_at_all(action) && allow(&self.0.grants) && self.0.limits.as_deref().is_none_or(allow)
     }
 
     /// Checks that the caller may take the action on the object. It is for callers to make the check before they look whether the
@@ -150,6 +170,9 @@ impl Principal {
             true => "the server".to_owned(),
             false => resource.to_string(),
         };
+        if !self.may_at_all(action) {
+            return format!("user `{name}` may not {verb} {object} here: requests of this kind only read");
+        }
         let user_may = grants.iter().any(|grant| grant.allows(action, resource));
         match self.token() {
             // the user may, so it is the token that does not let it
@@ -214,6 +237,22 @@ mod tests {
         assert!(message.contains("token `t1`") && message.contains("tidemill tokens new ana"), "{message}");
         let message = token.may(Action::Author, &Resource::stream("Orders")).unwrap_err().to_string();
         assert!(message.contains("tidemill users grant ana author stream:Orders"), "{message}");
+    }
+
+    #[test]
+    fn a_caller_that_only_reads_has_no_other_right() {
+        let ana = Principal::user("ana", grants(&["admin stream:Orders", "read stream:Other"]));
+        let (orders, hidden) = (Resource::stream("Orders"), Resource::stream("Hidden"));
+        let reading = ana.reading_only();
+        assert!(reading.can(Action::Read, &orders) && !reading.can(Action::Read, &hidden));
+        for action in [Action::Write, Action::Author, Action::Administer] {
+            assert!(ana.can(action, &orders) && !reading.can(action, &orders));
+            assert!(!Principal::admin().reading_only().can_everywhere(action));
+        }
+        assert!(Principal::admin().reading_only().can_everywhere(Action::Read));
+        assert_eq!(reading.caller(), ana.caller());
+        let message = reading.may(Action::Write, &orders).unwrap_err().to_string();
+        assert_eq!(message, "user `ana` may not write stream:Orders here: requests of this kind only read");
     }
 
     #[test]

@@ -107,6 +107,13 @@ pub enum Refusal {
         /// Number that the node has.
         found: u32,
     },
+    /// The node places queries by another rule.
+    OtherHomeRule {
+        /// Number of the rule of this cluster.
+        expected: u32,
+        /// Number of the rule of the node.
+        found: u32,
+    },
     /// The node runs another app.
     OtherApp {
         /// Hash of the app of this cluster.
@@ -160,6 +167,11 @@ impl fmt::Display for Refusal {
             Self::OtherPartitions { expected, found } => write!(
                 f,
                 "the cluster has {expected} partitions, this node {found}: start it with {expected}, the number cannot change"
+            ),
+            Self::OtherHomeRule { expected, found } => write!(
+                f,
+                "the cluster places queries by rule {expected}, this node by rule {found}: start the node again with an empty data \
+                 directory, and with the build of the other nodes if that does not help"
             ),
             Self::OtherApp { expected, found } => write!(
                 f,

@@ -78,10 +78,19 @@ pub struct ClusterFacts {
     pub id: String,
     /// Number of partitions.
     pub partitions: u32,
+    /// Number of the rule by which queries get their partitions. It never changes, as the state of queries is where they run. Clusters that
+    /// were made before there were rules have 0, which is left out, so that their nodes read each other's records.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub home_rule: u32,
     /// Hash of the app.
     pub app: String,
     /// Intervals of the protocol.
     pub timing: Timing,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 /// A node asks to become a member.

@@ -7,6 +7,7 @@ use arrow_schema::SchemaRef;
 use arrow_select::filter::filter_record_batch;
 use tidemill_types::{BadRow, Error, EventId, Result, StreamSchema};
 
+use crate::ColumnOrigin;
 use crate::events::{AppendReceipt, CheckedEvents};
 
 /// An `INSERT` whose rows were checked and are not sent yet.
@@ -28,6 +29,11 @@ pub struct StagedInsert {
 pub trait Returning: Send + Sync {
     /// Returns the columns.
     fn schema(&self) -> SchemaRef;
+
+    /// Returns the origin of each column, if the request asked for them; else none.
+    fn origins(&self) -> Vec<Option<ColumnOrigin>> {
+        Vec::new()
+    }
 
     /// Returns whether the rows have the addresses of the events, which they get when they are appended.
     fn uses_addresses(&self) -> bool;

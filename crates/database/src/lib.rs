@@ -9,14 +9,19 @@
 //!
 //! The crate knows neither the language nor its implementation, so front ends build without them.
 
+mod change_gate;
 mod client_session;
 mod columns;
 mod events;
 mod format;
 mod insert;
+mod moment;
+mod pages;
+mod parameter;
 mod statement;
 mod verb;
 
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use arrow_array::RecordBatch;
@@ -25,13 +30,17 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use tidemill_access::Principal;
-use tidemill_types::{Error, Result, Value};
+use tidemill_types::{Error, Result};
 
+pub use change_gate::ChangeGate;
 pub use client_session::{ClientSession, SessionSetting};
 pub use columns::target_fields;
 pub use events::{AppendReceipt, AppendRequest, BadRows, CheckedEvents, OpenStream};
 pub use format::Format;
 pub use insert::{InsertOutcome, Returning, StagedInsert};
+pub use moment::HeldMoment;
+pub use pages::{Page, PageStream, PagedReply};
+pub use parameter::{LIST_ITEMS_MAX, ListTextError, Parameter, ParameterList, list_items};
 pub use statement::{StatementInfo, StatementPhase};
 pub use verb::{first_word, is_insert};
 
@@ -45,8 +54,8 @@ pub struct QueryRequest {
     /// Text of the statement.
     pub text: String,
     /// Values of `$1`, `$2`, … in the text.
-    pub parameters: Vec<Value<'static>>,
-    /// Sender, as `system.statements` names it: `http`, `postgres`, `flight`, `program`, `rules`.
+    pub parameters: Vec<Parameter>,
+    /// Sender, as `system.statements` names it: `http`, `postgres`, `flight`, `mcp`, `program`, `rules`.
     pub origin: &'static str,
     /// Caller. The statement reads tables that the caller may read; others do not exist for it.
     pub principal: Principal,
@@ -56,6 +65,12 @@ pub struct QueryRequest {
     pub session: Option<Arc<ClientSession>>,
     /// Treatment of rows of an `INSERT` that do not fit.
     pub bad_rows: BadRows,
+    /// True if the reply is to tell from which tables its columns come.
+    pub asks_origins: bool,
+    /// Moment whose tables a query reads; `None` for the present one.
+    pub moment: Option<HeldMoment>,
+    /// Point until which the sender may cancel a change of events; `None` for a sender that does not ask.
+    pub gate: Option<Arc<ChangeGate>>,
 }
 
 impl QueryRequest {
@@ -69,17 +84,35 @@ impl QueryRequest {
             missing: MissingFields::Refused,
             session: None,
             bad_rows: BadRows::Refuse,
+            asks_origins: false,
+            moment: None,
+            gate: None,
         }
     }
 
     /// Returns the request with values for its parameters.
-    pub fn with_parameters(self, parameters: Vec<Value<'static>>) -> Self {
-        Self { parameters, ..self }
+    pub fn with_parameters<P: Into<Parameter>>(self, parameters: Vec<P>) -> Self {
+        Self { parameters: parameters.into_iter().map(Into::into).collect(), ..self }
     }
 
     /// Returns the request with the state of the client's session.
     pub fn with_session(self, session: Option<Arc<ClientSession>>) -> Self {
         Self { session, ..self }
+    }
+
+    /// Returns the request for tables at this moment.
+    pub fn with_moment(self, moment: Option<HeldMoment>) -> Self {
+        Self { moment, ..self }
+    }
+
+    /// Returns the request with the point from which on a change of events is finished.
+    pub fn with_gate(self, gate: Arc<ChangeGate>) -> Self {
+        Self { gate: Some(gate), ..self }
+    }
+
+    /// Returns the request with the wish to know from which tables the columns come.
+    pub fn with_origins(self) -> Self {
+        Self { asks_origins: true, ..self }
     }
 
     /// Returns the request with another treatment of rows that do not fit.
@@ -110,6 +143,24 @@ pub struct Description {
     pub parameters: Vec<Option<DataType>>,
     /// Columns of its rows. One whose type depends on that of a parameter that is not known has the type `Null`.
     pub columns: SchemaRef,
+    /// Origin of each column, if the request asks for them; else none.
+    pub origins: Vec<Option<ColumnOrigin>>,
+}
+
+impl Description {
+    /// Creates a description without origins.
+    pub fn new(parameters: Vec<Option<DataType>>, columns: SchemaRef) -> Self {
+        Self { parameters, columns, origins: Vec::new() }
+    }
+}
+
+/// Column of a table from which a column of a result comes, by its numbers in PostgreSQL's catalogs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ColumnOrigin {
+    /// Number of the table: `pg_class.oid`.
+    pub table: u32,
+    /// Number of the column, from 1: `pg_attribute.attnum`.
+    pub column: u16,
 }
 
 /// Rows of a statement. Dropping the stream cancels the statement.
@@ -118,6 +169,15 @@ pub struct BatchReply {
     pub schema: SchemaRef,
     /// Rows in the order of the result. The first error ends it.
     pub batches: BoxStream<'static, Result<RecordBatch>>,
+    /// Origin of each column, if the request asks for them; else none.
+    pub origins: Vec<Option<ColumnOrigin>>,
+}
+
+impl BatchReply {
+    /// Creates a reply without origins.
+    pub fn new(schema: SchemaRef, batches: BoxStream<'static, Result<RecordBatch>>) -> Self {
+        Self { schema, batches, origins: Vec::new() }
+    }
 }
 
 /// Column of a result, with the names that people know.
@@ -184,10 +244,34 @@ pub trait Database: Send + Sync + 'static {
         format: Format,
     ) -> BoxFuture<'static, Result<EncodedReply>>;
 
+    /// Starts a statement whose rows are taken in pages of at most `page_rows` rows, and of fewer where rows are large. The limit of its time
+    /// holds for each page. By default there are no pages.
+    ///
+    /// Errors: as [`Self::query`].
+    fn query_paged(
+        &self,
+        request: QueryRequest,
+        format: Format,
+        page_rows: NonZeroUsize,
+    ) -> BoxFuture<'static, Result<PagedReply>> {
+        let _ = (request, format, page_rows);
+        Box::pin(async { Err(Error::invalid("results have no pages here: ask without `page_rows`")) })
+    }
+
     /// Returns parameters and columns of a statement without running it.
     ///
     /// Errors: those in its text.
     fn describe(&self, request: QueryRequest) -> BoxFuture<'static, Result<Description>>;
+
+    /// Takes a moment for several statements of a caller, with everything that was acknowledged before. By default there is only the
+    /// present.
+    ///
+    /// Errors: `LimitReached` if too many are held; `Unavailable`. A statement that reads a moment whose time is over has an error of kind
+    /// `Conflict` with the words "snapshot too old".
+    fn hold_moment(&self, principal: &Principal) -> BoxFuture<'static, Result<HeldMoment>> {
+        let _ = principal;
+        Box::pin(async { Err(Error::invalid("REPEATABLE READ is not supported: write READ COMMITTED")) })
+    }
 
     /// Sends events to a stream, and returns when those that fit are as durable as the engine's setting says.
     ///

@@ -44,7 +44,7 @@ pub struct StatementInfo {
     pub id: u64,
     /// Text, cut to 1,000 characters.
     pub text: String,
-    /// Sender: `http`, `postgres`, `flight`, `program` or `rules`.
+    /// Sender: `http`, `postgres`, `flight`, `mcp`, `program` or `rules`.
     pub origin: &'static str,
     /// Name of the caller; `USER/TOKEN` for a token with limits.
     pub caller: String,

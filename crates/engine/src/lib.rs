@@ -68,6 +68,7 @@ pub use delivery::undelivered::{RetryOutcome, UndeliveredSelection};
 pub use directory::datadir::deployed_app;
 pub use directory::encryption::{KeyRotation, rotate_keys};
 pub use directory::environment::{LocalLogProvider, LogProvider, OpenedLog};
+pub use directory::partitioning::{HomeRule, Partitioning};
 pub use documents::change_stream::{ChangeScope, ChangeStart, ChangeStream};
 pub use documents::snapshot::DocumentSnapshot;
 pub use documents::transaction::Transaction;

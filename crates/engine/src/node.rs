@@ -12,7 +12,6 @@ use crate::partition::{
     LatestEnds, OwnedPartitions, Partition, PartitionClient, PartitionPeers, PartitionProgress,
 };
 use crate::process::clock::Clock;
-use crate::queries::GLOBAL_PARTITION;
 use crate::running_app::RunningApp;
 use crate::state::view::PartitionView;
 
@@ -209,9 +208,9 @@ impl Node {
 
     /// Returns whether this process does what one process does for all: merges and retention of tables, aggregate rules.
     pub fn does_shared_work(&self) -> bool {
-        self.cluster.get().is_none_or(|cluster| {
-            cluster.owned_epoch(PartitionId(GLOBAL_PARTITION), &*self.host.clock).is_some()
-        })
+        self.cluster
+            .get()
+            .is_none_or(|cluster| cluster.owned_epoch(PartitionId::FIRST, &*self.host.clock).is_some())
     }
 
     /// Asks loops and retries to end, those in stores of the app's tables as well.

@@ -6,7 +6,6 @@ use tidemill_rules::Counters;
 use tidemill_types::Result;
 
 use crate::node::Node;
-use crate::queries::GLOBAL_PARTITION;
 use crate::queries::runtime::QueryCountsByFile;
 
 /// A query and what it did, over all partitions.
@@ -16,7 +15,7 @@ pub struct QueryInfo {
     pub file: String,
     /// Its name.
     pub name: String,
-    /// `every partition` or `partition 0`.
+    /// `every partition`, or the home of its file, as in `partition 3`.
     pub runs: String,
     /// Why.
     pub why: String,
@@ -59,7 +58,7 @@ pub fn queries(node: &Node, counters: &[(Counters, QueryCountsByFile)]) -> Vec<Q
                 runs: if placed.partitioned {
                     "every partition".into()
                 } else {
-                    format!("partition {GLOBAL_PARTITION}")
+                    format!("partition {}", file.home)
                 },
                 why: placed.reason.clone(),
                 group: placed.group.clone(),

@@ -41,8 +41,7 @@ pub(crate) async fn columns(state: &ServerState, caller: &Caller, text: &str) ->
 pub(crate) async fn prepare(state: &ServerState, caller: &Caller, text: String) -> Result<PreparedStatement> {
     check_text(&text)?;
     let is_change = is_change(&text);
-    let without_parameters =
-        |columns: Vec<Field>| Description { parameters: vec![], columns: Arc::new(Schema::new(columns)) };
+    let without_parameters = |columns: Vec<Field>| Description::new(vec![], Arc::new(Schema::new(columns)));
     let description = if is_change {
         without_parameters(vec![])
     } else if is_kill(&text) {
@@ -92,7 +91,7 @@ pub(crate) async fn run(
 ) -> Result<Rows> {
     let (state, caller) = (state.clone(), caller.clone());
     let first = rows.first().cloned().unwrap_or_default();
-    let BatchReply { schema, batches } = start(&state, &caller, &text, first).await?;
+    let BatchReply { schema, batches, .. } = start(&state, &caller, &text, first).await?;
     let schema = wire_schema(&schema);
     if rows.len() <= 1 {
         return Ok(Rows { schema, batches });

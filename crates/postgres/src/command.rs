@@ -1,11 +1,13 @@
 //! Statements that the front end answers itself, told from those of the database by their first words.
 
 mod copy_options;
+mod isolation;
 mod words;
 
 use crate::error::{PgError, Result, code};
 use crate::lexer::{Token, TokenKind, tokens};
 use crate::messages::input::Format;
+pub(crate) use isolation::{Isolation, serializable};
 use words::Words;
 
 /// A statement, as far as the front end understands it.
@@ -29,10 +31,12 @@ pub(crate) enum Command {
     DiscardAll,
     /// A statement without effect here, such as `UNLISTEN`, and its tag.
     Nothing(&'static str),
-    Begin(&'static str),
-    /// `SET TRANSACTION`, whose modes were checked.
+    /// `BEGIN`, with its tag and the level that it names.
+    Begin(&'static str, Option<Isolation>),
+    /// `SET TRANSACTION`, with the level that it names.
     SetTransaction {
         is_session: bool,
+        level: Option<Isolation>,
     },
     Commit,
     Rollback,
@@ -128,9 +132,6 @@ pub(crate) enum CopyFormat {
     Binary,
 }
 
-const TRANSACTIONS: &str =
-    "every statement reads the present state by itself: leave the level out, or write READ COMMITTED";
-
 /// Maximum bytes of a statement that is taken apart; a token takes more memory than most of its characters.
 const COMMAND_BYTES_MAX: usize = 1 << 20;
 
@@ -198,12 +199,12 @@ impl Command {
             "BEGIN" => {
                 words.at = 1;
                 words.skip(&["WORK", "TRANSACTION"]);
-                words.transaction_modes().map(|()| Self::Begin("BEGIN"))
+                words.transaction_modes().map(|level| Self::Begin("BEGIN", level))
             }
             "START" => {
                 words.at = 1;
                 words.keyword("TRANSACTION")?;
-                words.transaction_modes().map(|()| Self::Begin("START TRANSACTION"))
+                words.transaction_modes().map(|level| Self::Begin("START TRANSACTION", level))
             }
             "COMMIT" | "END" => words.end_transaction(Self::Commit),
             "ABORT" => words.end_transaction(Self::Rollback),
@@ -250,6 +251,14 @@ impl Command {
         matches!(self, Self::Commit | Self::Rollback | Self::RollbackTo(_))
     }
 
+    /// Returns whether the statement reads tables, or writes them.
+    pub fn uses_tables(&self) -> bool {
+        matches!(
+            self,
+            Self::Query(_) | Self::Insert | Self::CopyIn(_) | Self::CopyOut(_) | Self::Declare { .. }
+        )
+    }
+
     /// Returns whether the statement appends events. What it has begun to append is appended, whatever its client does.
     pub fn appends(&self) -> bool {
         matches!(self, Self::Insert | Self::CopyIn(_) | Self::Commit)
@@ -274,8 +283,8 @@ impl Words<'_> {
                 self.keyword("AS")?;
             }
             self.keyword("TRANSACTION")?;
-            self.transaction_modes()?;
-            return Ok(Command::SetTransaction { is_session });
+            let level = self.transaction_modes()?;
+            return Ok(Command::SetTransaction { is_session, level });
         }
         if self.is("ROLE") || self.is("AUTHORIZATION") {
             let none = self.upper(1);
@@ -325,30 +334,6 @@ impl Words<'_> {
         let name = self.setting_name()?;
         self.end()?;
         Ok(Command::Show(Some(name).filter(|name| name != "all")))
-    }
-
-    /// Takes the modes of a transaction, and each has to be one that a transaction has anyway.
-    fn transaction_modes(&mut self) -> Result<()> {
-        while self.token(0).is_some() {
-            if self.take("ISOLATION") {
-                self.keyword("LEVEL")?;
-                let level = format!("{} {}", self.upper(0), self.upper(1));
-                if level != "READ COMMITTED" && level != "READ UNCOMMITTED" {
-                    let level = level.trim();
-                    return Err(PgError::not_supported(format!(
-                        "the isolation level {level} is not supported: {TRANSACTIONS}"
-                    )));
-                }
-                self.at += 2;
-            } else if self.take("READ") {
-                if !self.take("ONLY") && !self.take("WRITE") {
-                    return Err(self.expected("ONLY or WRITE"));
-                }
-            } else if !self.take("NOT") && !self.take("DEFERRABLE") && !self.take(",") {
-                return Err(self.expected("ISOLATION LEVEL, READ ONLY or READ WRITE"));
-            }
-        }
-        Ok(())
     }
 
     fn end_transaction(&mut self, command: Command) -> Result<Command> {

@@ -19,6 +19,7 @@ pub(crate) mod code {
     pub const BAD_COPY: &str = "22P04";
     pub const UNTRANSLATABLE: &str = "22021";
     pub const COMPLETION_UNKNOWN: &str = "40003";
+    pub const ACTIVE_TRANSACTION: &str = "25001";
     pub const NO_TRANSACTION: &str = "25P01";
     pub const FAILED_TRANSACTION: &str = "25P02";
     pub const IDLE_IN_TRANSACTION: &str = "25P03";
@@ -37,6 +38,7 @@ pub(crate) mod code {
     pub const NOT_IN_STATE: &str = "55000";
     pub const SHUTDOWN: &str = "57P01";
     pub const CANCELLED: &str = "57014";
+    pub const SNAPSHOT_TOO_OLD: &str = "72000";
     pub const INTERNAL: &str = "XX000";
 }
 
@@ -191,7 +193,7 @@ impl PgError {
 fn state(kind: ErrorKind, message: &str) -> &'static str {
     // what follows may name objects of any kind
     let missing = message.strip_prefix("there is no ").and_then(|rest| rest.split_whitespace().next());
-    if message.contains("may be stored") {
+    if message.contains("may be stored") || message.contains("is finished all the same") {
         return code::COMPLETION_UNKNOWN;
     }
     if kind == ErrorKind::Invalid
@@ -212,8 +214,10 @@ fn state(kind: ErrorKind, message: &str) -> &'static str {
         },
         ErrorKind::Invalid => cause().unwrap_or("42000"),
         ErrorKind::Conflict if message.contains("cancelled") => code::CANCELLED,
+        ErrorKind::Conflict if message.contains("snapshot too old") => code::SNAPSHOT_TOO_OLD,
         ErrorKind::Conflict => "40001",
         ErrorKind::LimitReached if message.contains("took longer") => code::CANCELLED,
+        ErrorKind::LimitReached if message.contains("REPEATABLE READ") => code::CONFIGURED_LIMIT,
         ErrorKind::LimitReached if message.contains("memory") => code::MEMORY,
         ErrorKind::LimitReached if message.contains("spill") => "53100",
         ErrorKind::LimitReached => code::TOO_LARGE,

@@ -8,7 +8,7 @@ use futures::StreamExt;
 use futures::stream::BoxStream;
 use jiff::tz::TimeZone;
 use parking_lot::Mutex;
-use tidemill_types::Value;
+use tidemill_database::Parameter;
 
 use crate::error::{PgError, Result};
 use crate::messages::input::Format;
@@ -21,7 +21,7 @@ use crate::values::encode::{ColumnEncoder, Style};
 pub(crate) struct Portal {
     pub statement: Arc<Prepared>,
     /// Values of the parameters.
-    pub values: Vec<Value<'static>>,
+    pub values: Vec<Parameter>,
     /// Formats of the columns.
     pub formats: Vec<Format>,
     pub rows: PortalRows,
@@ -60,17 +60,13 @@ struct EncodedBatch {
 }
 
 impl Portal {
-    pub fn new(statement: Arc<Prepared>, values: Vec<Value<'static>>, formats: Vec<Format>) -> Self {
+    pub fn new(statement: Arc<Prepared>, values: Vec<Parameter>, formats: Vec<Format>) -> Self {
         Self { statement, values, formats, rows: PortalRows::NotStarted, is_held: false, tag: None }
     }
 
     /// Returns the bytes of its values, with which it is counted.
     pub fn bytes(&self) -> usize {
-        let texts = self.values.iter().map(|value| match value {
-            Value::Str(text) => text.len(),
-            _ => 0,
-        });
-        size_of_val(self.values.as_slice()) + texts.sum::<usize>()
+        size_of_val(self.values.as_slice()) + self.values.iter().map(Parameter::bytes).sum::<usize>()
     }
 }
 

@@ -4,15 +4,15 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use tidemill_access::{Access, Principal};
-use tidemill_database::{ClientSession, QueryRequest};
+use tidemill_database::{ClientSession, HeldMoment, QueryRequest};
 
 use crate::cancel::CancelKey;
-use crate::command::Command;
+use crate::command::{Command, Isolation};
 use crate::error::{PgError, Result, code};
 use crate::messages::output::TransactionStatus;
 use crate::pending::PendingEvents;
 use crate::portal::Portal;
-use crate::settings::Settings;
+use crate::settings::{DEFAULT_ISOLATION, ISOLATION, Settings};
 use crate::shared::{PROTOCOL, ServerState};
 use crate::statement::Prepared;
 
@@ -54,6 +54,10 @@ struct OpenTransaction {
     /// Settings that hold after `COMMIT`: without those of `SET LOCAL`.
     to_commit: Settings,
     savepoints: Vec<Savepoint>,
+    /// True once a statement of it has used tables.
+    has_used_tables: bool,
+    /// Moment that its statements read; `None` before the first, and where each reads its own.
+    moment: Option<HeldMoment>,
 }
 
 struct Savepoint {
@@ -75,6 +79,20 @@ impl Transaction {
 
     pub fn is_open(&self) -> bool {
         self.open.is_some()
+    }
+
+    /// Notes that a statement uses tables. Returns whether the transaction needs a moment for it and those after it.
+    pub fn use_tables(&mut self, level: Isolation) -> bool {
+        let Some(open) = &mut self.open else { return false };
+        open.has_used_tables = true;
+        level == Isolation::RepeatableRead && open.moment.is_none()
+    }
+
+    /// Keeps the moment that the statements of the transaction read, until it ends.
+    pub fn set_moment(&mut self, moment: HeldMoment) {
+        if let Some(open) = &mut self.open {
+            open.moment = Some(moment);
+        }
     }
 
     /// Notes that a statement has failed.
@@ -126,7 +144,9 @@ impl Session {
             Arc::new(ClientSession { process: self.key.process, settings: self.settings.of_session() })
         });
         let request = QueryRequest::new(text, PROTOCOL, self.principal.clone());
-        request.with_session(state).with_bad_rows(self.settings.bad_rows())
+        let moment = self.transaction.open.as_ref().and_then(|open| open.moment.clone());
+        let request = request.with_moment(moment);
+        request.with_session(state).with_bad_rows(self.settings.bad_rows()).with_origins()
     }
 
     /// Gives the client its present rights, which may have changed since its last statement.
@@ -265,10 +285,12 @@ impl Session {
                 let notice = self.set(name, value.as_deref(), *is_local)?;
                 Ok(("SET", notice))
             }
-            Command::SetTransaction { is_session } => {
-                let is_lost = !is_session && !self.transaction.is_open();
-                let notice = PgError::warning("SET TRANSACTION can only be used in transaction blocks");
-                Ok(("SET", is_lost.then_some(notice)))
+            Command::SetTransaction { is_session: true, level } => match level {
+                Some(level) => Ok(("SET", self.set(DEFAULT_ISOLATION, Some(level.name()), false)?)),
+                None => done("SET"),
+            },
+            Command::SetTransaction { is_session: false, level } => {
+                Ok(("SET", self.set_isolation(level.map(Isolation::name))?))
             }
             Command::Reset(name) => {
                 let reset = |settings: &mut Settings| match name {
@@ -278,9 +300,12 @@ impl Session {
                         Ok(())
                     }
                 };
+                let level = self.settings.isolation();
                 reset(&mut self.settings)?;
                 if let Some(open) = &mut self.transaction.open {
                     reset(&mut open.to_commit)?;
+                    // the level of a transaction is not reset
+                    self.settings.set(ISOLATION, level.name())?;
                 }
                 done("RESET")
             }
@@ -294,7 +319,8 @@ impl Session {
                 self.settings.reset_all();
                 done("DISCARD ALL")
             }
-            Command::Begin(tag) => {
+            Command::Begin(tag, level) => {
+                let is_new = !self.transaction.is_open();
                 let notice = self.transaction.is_open().then(|| PgError {
                     code: "25001",
                     ..PgError::warning("there is already a transaction in progress")
@@ -304,7 +330,15 @@ impl Session {
                     at_begin: self.settings.clone(),
                     to_commit: self.settings.clone(),
                     savepoints: vec![],
+                    has_used_tables: false,
+                    moment: None,
                 });
+                if is_new {
+                    let level = level.unwrap_or_else(|| self.settings.isolation());
+                    self.settings.set(ISOLATION, level.name())?;
+                } else if level.is_some() {
+                    self.set_isolation(level.map(Isolation::name))?;
+                }
                 Ok((tag, notice))
             }
             Command::Commit => self.end(true),
@@ -348,7 +382,34 @@ impl Session {
         }
     }
 
+    /// Sets the level of the transaction. Returns a notice outside of a transaction.
+    ///
+    /// Errors: a statement has used tables before.
+    fn set_isolation(&mut self, level: Option<&str>) -> Result<Option<PgError>> {
+        let Some(open) = &self.transaction.open else {
+            return Ok(Some(PgError {
+                code: code::NO_TRANSACTION,
+                ..PgError::warning("SET TRANSACTION can only be used in transaction blocks")
+            }));
+        };
+        let Some(level) = level else { return Ok(None) };
+        let changes = self.settings.get(ISOLATION)? != level;
+        if changes && open.has_used_tables {
+            return Err(PgError::new(
+                code::ACTIVE_TRANSACTION,
+                "SET TRANSACTION ISOLATION LEVEL must be called before any query",
+            ));
+        }
+        self.settings.set(ISOLATION, level)
+    }
+
     fn set(&mut self, name: &str, value: Option<&str>, is_local: bool) -> Result<Option<PgError>> {
+        if name.eq_ignore_ascii_case(ISOLATION) {
+            // checked whether there is a transaction or not
+            let value = value.map(|value| value.trim().to_lowercase());
+            self.settings.clone().set(ISOLATION, value.as_deref().unwrap_or("read committed"))?;
+            return self.set_isolation(value.as_deref());
+        }
         let set = |settings: &mut Settings| match value {
             Some(value) => settings.set(name, value),
             None => settings.reset(name).map(|()| None),

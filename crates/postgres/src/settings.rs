@@ -9,6 +9,7 @@ use std::time::Duration;
 use jiff::tz::{Offset, TimeZone};
 use tidemill_database::{BadRows, SessionSetting};
 
+use crate::command::{Isolation, serializable};
 use crate::error::{PgError, Result, code};
 
 /// Version of PostgreSQL whose protocol and catalogs clients may expect.
@@ -59,7 +60,10 @@ pub(crate) const IDLE_TRANSACTION_TIMEOUT: &str = "idle_in_transaction_session_t
 const BAD_ROWS: &str = "tidemill.bad_rows";
 /// True if a `COPY` outside of a transaction is stored as a whole or not at all.
 const COPY_ATOMIC: &str = "tidemill.copy_atomic";
-const ISOLATION_LEVELS: &[&str] = &["read committed", "read uncommitted"];
+/// Level of transactions that do not name one, and of the present transaction.
+pub(crate) const DEFAULT_ISOLATION: &str = "default_transaction_isolation";
+pub(crate) const ISOLATION: &str = "transaction_isolation";
+const ISOLATION_LEVELS: &[&str] = &["read committed", "read uncommitted", "repeatable read"];
 
 /// All known settings, by name.
 const KNOWN: [Known; 40] = [
@@ -69,7 +73,7 @@ const KNOWN: [Known; 40] = [
     known("client_min_messages", "notice", Rule::Any),
     reported("DateStyle", "ISO, MDY", Rule::DateStyle),
     known("default_transaction_deferrable", "off", Rule::Switch),
-    known("default_transaction_isolation", "read committed", Rule::OneOf(ISOLATION_LEVELS)),
+    known(DEFAULT_ISOLATION, "read committed", Rule::Choice(ISOLATION_LEVELS)),
     reported("default_transaction_read_only", "off", Rule::Switch),
     known("extra_float_digits", "1", Rule::Number),
     known("geqo", "on", Rule::Switch),
@@ -100,7 +104,7 @@ const KNOWN: [Known; 40] = [
     known(BAD_ROWS, "refuse", Rule::Choice(&["refuse", "keep"])),
     known(COPY_ATOMIC, "on", Rule::Switch),
     reported(TIME_ZONE, "UTC", Rule::Zone),
-    known("transaction_isolation", "read committed", Rule::OneOf(ISOLATION_LEVELS)),
+    known(ISOLATION, "read committed", Rule::Choice(ISOLATION_LEVELS)),
     known("transaction_read_only", "off", Rule::Switch),
     known("xmloption", "content", Rule::Any),
 ];
@@ -145,6 +149,12 @@ impl Settings {
         (millis > 0).then(|| Duration::from_millis(millis))
     }
 
+    /// Returns the level of the present transaction, or of the next one.
+    pub fn isolation(&self) -> Isolation {
+        let name = self.get(ISOLATION).ok();
+        name.and_then(|name| Isolation::of_name(&name)).unwrap_or(Isolation::ReadCommitted)
+    }
+
     /// Returns the treatment of rows that do not fit.
     pub fn bad_rows(&self) -> BadRows {
         match self.values.get(BAD_ROWS).map(String::as_str) {
@@ -166,6 +176,8 @@ impl Settings {
         let name = known.map_or(name, |known| known.name);
         match (self.values.get(name), known) {
             (Some(value), _) => Ok(value.clone()),
+            // outside of a transaction, that of the next one
+            (None, Some(known)) if known.name == ISOLATION => self.get(DEFAULT_ISOLATION),
             (None, Some(known)) => Ok(known.default.to_owned()),
             (None, None) => Err(unknown(name)),
         }
@@ -222,11 +234,13 @@ impl Settings {
             Rule::OneOf(values) => {
                 let value = value.trim().to_lowercase();
                 let one = values.iter().find(|one| one.to_lowercase() == value);
-                let shown = if ISOLATION_LEVELS == values { one } else { one.and(values.first()) };
-                (*shown.ok_or_else(|| invalid(values[0]))?).to_owned()
+                (*one.and(values.first()).ok_or_else(|| invalid(values[0]))?).to_owned()
             }
             Rule::Choice(values) => {
                 let value = value.trim().to_lowercase();
+                if values == ISOLATION_LEVELS && value == "serializable" {
+                    return Err(serializable());
+                }
                 let one = values.iter().find(|one| **one == value);
                 (*one.ok_or_else(|| invalid(&values.join(" or ")))?).to_owned()
             }
@@ -434,6 +448,7 @@ mod tests {
             ("client_encoding", "'utf-8'", "UTF8"),
             ("client_encoding", "UNICODE", "UTF8"),
             ("default_transaction_isolation", "READ UNCOMMITTED", "read uncommitted"),
+            ("default_transaction_isolation", "Repeatable Read", "repeatable read"),
             ("my.own", "x", "x"),
             ("tidemill.bad_rows", "KEEP", "keep"),
             ("tidemill.copy_atomic", "0", "off"),

@@ -17,6 +17,7 @@ use crate::metrics::HttpMetrics;
 use crate::openapi::description::ApiDescription;
 use crate::options::ServerOptions;
 use crate::request_log::RequestLog;
+use crate::result_pages::PageStore;
 use tidemill_database::Database;
 
 /// Callers that may follow streams at once.
@@ -40,6 +41,8 @@ pub(crate) struct AppState {
     pub tails: Arc<Semaphore>,
     /// Memory of the rows of statements of InfluxQL.
     pub influxql_memory: MemoryPool,
+    /// Statements whose rows are taken page by page.
+    pub pages: PageStore,
     /// Counts of the connections of all protocols.
     pub connections: Arc<Metrics>,
     stopping: AtomicBool,
@@ -59,6 +62,7 @@ impl AppState {
             body_budget: permits(options.bodies_bytes_max.div_ceil(1024)),
             tails: permits(TAILS_MAX),
             influxql_memory: MemoryPool::new(INFLUXQL_BYTES_MAX),
+            pages: PageStore::new(options.clock.clone()),
             metrics: HttpMetrics::new(),
             log: RequestLog::default(),
             description,
@@ -73,6 +77,7 @@ impl AppState {
     /// Makes the server reject new requests and report that it is not ready.
     pub fn stop(&self) {
         self.stopping.store(true, Ordering::Release);
+        self.pages.clear();
     }
 
     pub fn is_stopping(&self) -> bool {

@@ -2,14 +2,15 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use subtle::ConstantTimeEq;
 use tidemill_access::Access;
+use tidemill_gateway::Clock;
 use tidemill_types::{Error, Result};
 
 /// Settings of a server. [`ServerOptions::default`] has every limit at its default and no token.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct ServerOptions {
     /// Token of the first administrator. Without it and [`Self::access`], callers need no token and have all rights, and listeners
     /// may only have loopback addresses.
@@ -35,6 +36,14 @@ pub struct ServerOptions {
     pub concurrency_max: usize,
     /// Maximum open connections of a listener that has no other limit. A further one evicts an idle one, those without the token first.
     pub connections_max: usize,
+    /// Clock of the time for which the next page of a result can be asked for.
+    pub clock: Clock,
+}
+
+impl fmt::Debug for ServerOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ServerOptions").field("needs_token", &!self.is_open()).finish_non_exhaustive()
+    }
 }
 
 impl Default for ServerOptions {
@@ -51,6 +60,7 @@ impl Default for ServerOptions {
             stall_timeout: Duration::from_secs(30),
             concurrency_max: 256,
             connections_max: 1024,
+            clock: Arc::new(Instant::now),
         }
     }
 }

@@ -13,9 +13,10 @@ use tidemill_types::Result;
 use crate::app::AppState;
 use crate::grpc::GrpcService;
 use crate::metrics::PROTOCOL;
+use crate::mounted::MountedService;
 use crate::options::ServerOptions;
 use crate::router::{describe, grpc_router, router};
-use crate::{Engine, connection};
+use crate::{Engine, connection, mounted};
 
 /// Area of the problems of users and tokens.
 const ACCESS_AREA: &str = "users and tokens";
@@ -46,6 +47,13 @@ impl HttpFrontEnd {
         Ok(Self { app, router, grpc: None })
     }
 
+    /// Serves a protocol beside the routes.
+    #[must_use]
+    pub fn with_mounted(self, service: Arc<dyn MountedService>) -> Self {
+        let router = self.router.merge(mounted::router(self.app.clone(), service));
+        Self { router, ..self }
+    }
+
     /// Serves calls of gRPC on the same connections, if they speak HTTP/2.
     pub fn with_grpc(self, service: Arc<dyn GrpcService>) -> Self {
         let router = self.router.merge(grpc_router(self.app.clone(), service.clone()));
@@ -71,6 +79,7 @@ impl FrontEnd for HttpFrontEnd {
     }
 
     fn tick(&self) {
+        self.app.pages.tick();
         if let Some(grpc) = &self.grpc {
             grpc.tick();
         }

@@ -37,6 +37,12 @@ pub struct SqlOptions {
     pub hot_bytes: usize,
     /// Maximum number of physical plans that are kept for repeated queries. 0 plans every query anew.
     pub cached_plans: usize,
+    /// Maximum number of moments that transactions hold.
+    pub moments_max: usize,
+    /// Maximum bytes of rows in memory and of handles of documents in all of these moments.
+    pub moment_bytes_max: usize,
+    /// Maximum time for which a transaction may read its moment.
+    pub moment_timeout: Duration,
 }
 
 impl Default for SqlOptions {
@@ -55,6 +61,9 @@ impl Default for SqlOptions {
             text_bytes_max: 1 << 20,
             hot_bytes: 1 << 30,
             cached_plans: 256,
+            moments_max: 64,
+            moment_bytes_max: 512 << 20,
+            moment_timeout: Duration::from_secs(600),
         }
     }
 }

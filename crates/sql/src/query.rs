@@ -1,6 +1,7 @@
 //! Streaming result of a query.
 
 use std::fmt;
+use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,16 +10,21 @@ use std::task::{Context, Poll};
 use arrow::array::RecordBatch;
 use arrow::datatypes::{FieldRef, SchemaRef};
 use bytes::Bytes;
+use futures::future::BoxFuture;
 use futures::{FutureExt, Stream, StreamExt};
 use parking_lot::Mutex;
 use tidemill_access::Principal;
-use tidemill_database::{BadRows, ClientSession, ResultColumn, StagedInsert};
+use tidemill_database::{
+    BadRows, ChangeGate, ClientSession, ColumnOrigin, Page, PageStream, Parameter, ResultColumn, StagedInsert,
+};
 use tidemill_types::{Error, Result, Value};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
 
 use crate::error::{in_words, too_many_rows};
-use crate::execution::statements::Reader;
+use crate::execution::pages::PageDemand;
+use crate::execution::statements::{Reader, Statement};
+use crate::held_moment::MomentContent;
 use crate::output::{Format, named_columns};
 use crate::{MissingFields, SqlOptions};
 
@@ -30,13 +36,21 @@ pub(crate) struct QueryRequest {
     pub principal: Principal,
     pub missing: MissingFields,
     /// Values of `$1`, `$2`, ….
-    pub parameters: Arc<[Value<'static>]>,
+    pub parameters: Arc<[Parameter]>,
     /// The form of the result; `None` for batches.
     pub format: Option<Format>,
+    /// Pages in which the result is sent; `None` if it is sent as a whole.
+    pub pages: Option<PageDemand>,
     /// Session of the client.
     pub session: Option<Arc<ClientSession>>,
     /// Treatment of rows of an `INSERT` that do not fit.
     pub bad_rows: BadRows,
+    /// True if the reply is to tell from which tables its columns come.
+    pub asks_origins: bool,
+    /// Moment whose tables a query reads; `None` for the present one.
+    pub moment: Option<Arc<MomentContent>>,
+    /// Point until which the sender may cancel a change of events.
+    pub gate: Option<Arc<ChangeGate>>,
     /// Place for the rows of an `INSERT` that are not to be sent; `None` if they are.
     pub staged: Option<StagedRows>,
 }
@@ -70,32 +84,67 @@ impl QueryRequest {
             missing,
             parameters: Arc::from([]),
             format: None,
+            pages: None,
             session: None,
             bad_rows: BadRows::Refuse,
+            asks_origins: false,
+            moment: None,
+            gate: None,
             staged: None,
         }
     }
 
     /// Returns the query with values for its parameters.
     pub fn with_parameters(self, parameters: &[Value<'static>]) -> Self {
-        Self { parameters: parameters.into(), ..self }
+        Self { parameters: parameters.iter().cloned().map(Parameter::Value).collect(), ..self }
     }
 }
 
 impl From<tidemill_database::QueryRequest> for QueryRequest {
     fn from(request: tidemill_database::QueryRequest) -> Self {
         let tidemill_database::QueryRequest {
-            text, parameters, missing, principal, session, bad_rows, ..
+            text,
+            parameters,
+            missing,
+            principal,
+            session,
+            bad_rows,
+            asks_origins,
+            moment,
+            gate,
+            ..
         } = request;
         let (text, parameters) = (text.into(), parameters.into());
-        Self { text, principal, missing, parameters, format: None, session, bad_rows, staged: None }
+        Self {
+            text,
+            principal,
+            missing,
+            parameters,
+            format: None,
+            pages: None,
+            session,
+            bad_rows,
+            asks_origins,
+            // those of another database are none of ours
+            moment: moment.and_then(|moment| moment.content()),
+            gate,
+            staged: None,
+        }
     }
+}
+
+/// Columns of a query that has started.
+pub(crate) struct ResultHead {
+    pub schema: SchemaRef,
+    pub origins: Vec<Option<ColumnOrigin>>,
 }
 
 /// Message of a query's task to its reader. A result without `End` is incomplete.
 pub(crate) enum QueryMessage {
     Batch(RecordBatch),
     Encoded(Bytes),
+    /// The page ends here, and rows follow.
+    PageEnd,
     Failed(Error),
     End,
 }
@@ -106,12 +155,13 @@ pub(crate) enum QueryMessage {
 #[derive(Debug)]
 pub struct QueryResult {
     schema: SchemaRef,
+    origins: Vec<Option<ColumnOrigin>>,
     messages: mpsc::Receiver<QueryMessage>,
     ended: bool,
     collect_bytes_max: usize,
     closing: ClosingFlag,
     watchdog: Watchdog,
-    _reader: Reader,
+    reader: Reader,
 }
 
 /// Ends a query whose deadline has passed, or that is cancelled, although its thread does not say so: it may be in a step
@@ -120,7 +170,8 @@ pub struct QueryResult {
 pub(crate) struct Watchdog {
     /// Why the query is ended from outside: its deadline, or because it is cancelled.
     pub expired: oneshot::Receiver<Error>,
-    pub _task: AbortOnDrop,
+    /// Task that waits for the deadline; `None` while the statement rests.
+    pub task: Option<AbortOnDrop>,
 }
 
 impl Watchdog {
@@ -222,19 +273,35 @@ impl Drop for AbortOnDrop {
 
 impl QueryResult {
     pub(crate) fn new(
-        schema: SchemaRef,
+        head: ResultHead,
         messages: mpsc::Receiver<QueryMessage>,
         collect_bytes_max: usize,
         closing: ClosingFlag,
         watchdog: Watchdog,
         reader: Reader,
     ) -> Self {
-        Self { schema, messages, ended: false, collect_bytes_max, closing, watchdog, _reader: reader }
+        let ResultHead { schema, origins } = head;
+        Self { schema, origins, messages, ended: false, collect_bytes_max, closing, watchdog, reader }
+    }
+
+    /// Returns the guard of the statement.
+    pub(crate) fn reader(&self) -> &Reader {
+        &self.reader
+    }
+
+    /// Replaces what ends the statement when its time is over; `None` while it has no end.
+    pub(crate) fn set_time_limit(&mut self, task: Option<AbortOnDrop>) {
+        self.watchdog.task = task;
     }
 
     /// Returns the schema of every batch.
     pub fn schema(&self) -> SchemaRef {
         self.schema.clone()
+    }
+
+    /// Returns the origin of each column, if the request asked for them; else none.
+    pub fn origins(&self) -> Vec<Option<ColumnOrigin>> {
+        self.origins.clone()
     }
 
     /// Collects all rows in memory.
@@ -304,8 +371,8 @@ impl Stream for QueryResult {
 }
 
 impl QueryResult {
-    /// Returns the next batch or piece of text.
-    fn poll_message(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<QueryMessage>>> {
+    /// Returns the next batch, piece of text, or end of a page.
+    pub(crate) fn poll_message(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<QueryMessage>>> {
         if self.ended {
             return Poll::Ready(None);
         }
@@ -317,7 +384,7 @@ impl QueryResult {
             },
         };
         let item = match message {
-            Some(message @ (QueryMessage::Batch(_) | QueryMessage::Encoded(_))) => {
+            Some(message @ (QueryMessage::Batch(_) | QueryMessage::Encoded(_) | QueryMessage::PageEnd)) => {
                 return Poll::Ready(Some(Ok(message)));
             }
             Some(QueryMessage::End) => None,
@@ -329,5 +396,65 @@ impl QueryResult {
         };
         self.ended = true;
         Poll::Ready(item)
+    }
+}
+
+/// Starts the time in which a statement has to make a page.
+type StartTime = Box<dyn Fn(&Arc<Statement>) -> AbortOnDrop + Send + Sync>;
+
+/// Result of a running query as pages. Dropping it stops the query.
+pub struct PagedQuery {
+    query: EncodedQuery,
+    demand: PageDemand,
+    /// Starts the time of a page.
+    start_time: StartTime,
+    /// True until the first page is taken, which the statement makes without a demand.
+    is_first: bool,
+}
+
+impl PagedQuery {
+    pub(crate) fn new(query: EncodedQuery, demand: PageDemand, start_time: StartTime) -> Self {
+        Self { query, demand, start_time, is_first: true }
+    }
+
+    /// Returns the columns, as the output names them.
+    pub fn columns(&self) -> Vec<ResultColumn> {
+        self.query.columns()
+    }
+
+    /// Returns the number of the statement.
+    pub fn statement(&self) -> u64 {
+        self.query.result.reader().statement().id()
+    }
+
+    async fn take_page(&mut self) -> Result<Page> {
+        if !std::mem::take(&mut self.is_first) {
+            let limit = (self.start_time)(self.query.result.reader().statement());
+            self.query.result.set_time_limit(Some(limit));
+            self.demand.want_next();
+        }
+        let mut pieces: Vec<Bytes> = vec![];
+        loop {
+            match poll_fn(|cx| self.query.result.poll_message(cx)).await {
+                Some(Ok(QueryMessage::Encoded(bytes))) => pieces.push(bytes),
+                Some(Ok(QueryMessage::PageEnd)) => {
+                    self.query.result.set_time_limit(None);
+                    return Ok(Page { pieces, is_last: false });
+                }
+                Some(Ok(_)) => return Err(Error::internal("the result has another form than pages")),
+                Some(Err(error)) => return Err(error),
+                None => return Ok(Page { pieces, is_last: true }),
+            }
+        }
+    }
+}
+
+impl PageStream for PagedQuery {
+    fn next_page(&mut self) -> BoxFuture<'_, Result<Page>> {
+        self.take_page().boxed()
+    }
+
+    fn has_ended(&self) -> bool {
+        self.query.result.reader().statement().budget().stopped().is_some()
     }
 }

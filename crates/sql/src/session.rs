@@ -1,7 +1,9 @@
 //! SQL session: plans each query against snapshots and runs it on its own threads, within its limits.
 
 use std::future::Future;
+use std::num::NonZeroUsize;
 use std::sync::Arc;
+use std::time::Duration;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
@@ -9,7 +11,7 @@ use bytes::Bytes;
 use datafusion::execution::SessionState;
 use futures::future::{Abortable, Either};
 use tidemill_access::{Action, Principal};
-use tidemill_database::{Description, OpenStream, StagedInsert, is_insert};
+use tidemill_database::{Description, HeldMoment, OpenStream, StagedInsert, is_insert};
 use tidemill_types::{Error, Result};
 use tokio::runtime::{Handle, Runtime};
 use tokio::sync::{mpsc, oneshot};
@@ -19,20 +21,24 @@ use crate::change::Change;
 use crate::error::too_long;
 use crate::events::TabletWidths;
 use crate::execution::cancel;
+use crate::execution::counted_memory::CountedMemory;
+use crate::execution::pages::{KeptStatements, PageDemand};
 use crate::execution::running::{Forwarded, RunningQuery, shown};
-use crate::execution::statements::{RunningStatement, Statements, kept_text};
+use crate::execution::statements::{RunningStatement, Statement, Statements, kept_text};
 use crate::execution::threads::{self, StatementThreads};
 use crate::execution::work::{Places, Work};
+use crate::held_moment::{HeldMoments, MomentContent};
 use crate::hot::HotStore;
 use crate::output::{Encoder, Format};
 use crate::pg_catalog::{self, FunctionKind};
 use crate::plans::logical_query::LogicalQuery;
+use crate::plans::origins::{self, KnownOids, Origins};
 use crate::plans::parameters::ParameterTypes;
 use crate::plans::plan_cache::PlanCache;
 use crate::plans::prepared::Prepared;
 use crate::query::{
-    AbortOnDrop, ClosingFlag, EncodedQuery, QueryMessage, QueryRequest, QueryResult, QueryRows, StagedRows,
-    Watchdog,
+    AbortOnDrop, ClosingFlag, EncodedQuery, PagedQuery, QueryMessage, QueryRequest, QueryResult, QueryRows,
+    ResultHead, StagedRows, Watchdog,
 };
 use crate::session_state::{environment, one_thread, session_state};
 use crate::session_tables::SessionTables;
@@ -65,10 +71,15 @@ pub(crate) struct Shared {
     /// Decoded rows of event tables; `None` if nothing is to be kept.
     pub hot: Option<Arc<HotStore>>,
     pub plans: PlanCache,
+    /// Numbers of tables, for clients that ask where columns come from.
+    pub oids: KnownOids,
     pub places: Arc<Places>,
     pub widths: TabletWidths,
     pub closing: ClosingFlag,
+    pub moments: Arc<HeldMoments>,
     pub statements: Arc<Statements>,
+    /// Statements that wait for the demand of their next page.
+    pub kept: KeptStatements,
     /// Functions of SQL, for the catalogs.
     pub functions: Arc<[(String, FunctionKind)]>,
     /// Threads that plan queries and run them.
@@ -112,12 +123,15 @@ impl Sql {
             hot: HotStore::new(options.hot_bytes),
             functions: pg_catalog::functions_of(&state).into(),
             plans: PlanCache::new(options.cached_plans),
+            kept: KeptStatements::new(options.memory_bytes),
+            oids: KnownOids::default(),
             options,
             state,
             lookup_state,
             places,
             widths: TabletWidths::default(),
             closing: ClosingFlag::default(),
+            moments: Arc::default(),
             statements,
             statement_threads: StatementThreads::default(),
             threads: runtime.handle().clone(),
@@ -156,6 +170,24 @@ impl Sql {
         let request = QueryRequest { format: Some(format), ..request.into() };
         let result = self.shared.query(request, origin).await?;
         Ok(EncodedQuery { result, format })
+    }
+
+    /// Plans and starts the statement of a request, and returns its result as pages of at most `page_rows` rows in this format. Between two
+    /// pages it rests, without a limit of time: it is for the caller to drop it.
+    ///
+    /// Errors: those of [`Self::run`].
+    pub async fn run_paged(
+        &self,
+        request: tidemill_database::QueryRequest,
+        format: Format,
+        page_rows: NonZeroUsize,
+    ) -> Result<PagedQuery> {
+        let (origin, demand) = (request.origin, PageDemand::new(page_rows));
+        let request = QueryRequest { format: Some(format), pages: Some(demand.clone()), ..request.into() };
+        let result = self.shared.query(request, origin).await?;
+        let shared = self.shared.clone();
+        let start_time = Box::new(move |statement: &Arc<Statement>| shared.time_limit(statement));
+        Ok(PagedQuery::new(EncodedQuery { result, format }, demand, start_time))
     }
 
     /// Returns the statements that run and the last that have ended, by number, of those that the caller manages: its own, or
@@ -215,12 +247,35 @@ impl Sql {
             };
             return self.on_thread(&request, job).await;
         }
-        let description = |_: &Shared, planned: LogicalQuery| {
+        let asks_origins = request.asks_origins;
+        let description = move |shared: &Shared, planned: LogicalQuery| {
             let parameters = ParameterTypes::described(&planned.plan)?;
             let columns = pg_catalog::without_marks(planned.plan.schema().inner());
-            Ok(Description { parameters, columns })
+            let origins = match asks_origins {
+                true => {
+                    shared.oids.numbered(&origins::of_plan(&planned.plan, &planned.snapshots), &shared.tables)
+                }
+                false => Vec::new(),
+            };
+            Ok(Description { parameters, columns, origins })
         };
         self.planned(&request, description).await
+    }
+
+    /// Takes the tables and collections that the caller may read at one moment, for several statements.
+    ///
+    /// Errors: those of [`tidemill_database::Database::hold_moment`].
+    pub async fn hold_moment(&self, principal: &Principal) -> Result<HeldMoment> {
+        let request = QueryRequest {
+            principal: principal.clone(),
+            ..QueryRequest::new("BEGIN ISOLATION LEVEL REPEATABLE READ", MissingFields::Refused)
+        };
+        let job = |shared: Arc<Shared>, request: QueryRequest| async move {
+            let tables = shared.visible(shared.tables.clone(), &request.principal);
+            let Shared { moments, options, timers, .. } = &*shared;
+            MomentContent::take(tables.as_ref(), moments, options, timers)
+        };
+        Ok(HeldMoment::new(Arc::new(self.on_thread(&request, job).await?)))
     }
 
     /// Checks the rows of an `INSERT` without sending them.
@@ -247,7 +302,7 @@ impl Sql {
     async fn planned<T: Send + 'static>(
         &self,
         request: &QueryRequest,
-        then: fn(&Shared, LogicalQuery) -> Result<T>,
+        then: impl FnOnce(&Shared, LogicalQuery) -> Result<T> + Send + 'static,
     ) -> Result<T> {
         let job = move |shared: Arc<Shared>, request: QueryRequest| async move {
             then(&shared, shared.plan_alone(&request, None).await?)
@@ -313,35 +368,52 @@ impl Drop for Sql {
 }
 
 impl Shared {
-    /// Returns the tables that the caller may read.
-    pub fn tables_of(&self, principal: &Principal) -> Arc<dyn Tables> {
+    /// Returns the tables that a request may be about, and those that its caller may read.
+    ///
+    /// Errors: `Conflict` when the time of its moment is over.
+    pub fn tables_of(&self, request: &QueryRequest) -> Result<(Arc<dyn Tables>, Arc<dyn Tables>)> {
+        let all = match &request.moment {
+            Some(moment) => moment.tables(self.tables.clone())?,
+            None => self.tables.clone(),
+        };
+        let visible = self.visible(all.clone(), &request.principal);
+        Ok((all, visible))
+    }
+
+    /// Returns those of `tables` that the caller may read.
+    pub fn visible(&self, tables: Arc<dyn Tables>, principal: &Principal) -> Arc<dyn Tables> {
         if principal.can_everywhere(Action::Administer) {
-            return self.tables.clone();
+            return tables;
         }
-        let (tables, statements) = (self.tables.clone(), self.statements.clone());
+        let statements = self.statements.clone();
         Arc::new(VisibleTables { tables, statements, principal: principal.clone() })
     }
 
     /// Plans and starts a query; `origin` is who sent it.
     pub async fn query(self: &Arc<Self>, request: QueryRequest, origin: &'static str) -> Result<QueryResult> {
-        let limit = self.options.query_timeout;
+        // the time of a statement with pages is that of each page, and its watchdog's alone
+        let limit = match request.pages {
+            Some(_) => Duration::MAX,
+            None => self.options.query_timeout,
+        };
         let (head_in, head) = oneshot::channel();
         let (messages_in, messages) = mpsc::channel(BATCHES_READY);
         let (statement, expired) =
             self.statements.begin(kept_text(&request.text), origin, &request.principal, limit);
         let reader = statement.reader();
-        let mut watchdog = self.watchdog(&statement, expired);
+        let task = Some(self.time_limit(statement.statement()));
+        let mut watchdog = Watchdog { expired, task };
         match cancel::parse(&request.text) {
             Some(id) => self.cancel((&statement, id), &request, head_in, &messages_in),
             None => self.start_query(statement, request, head_in, messages_in)?,
         }
-        let schema = match futures::future::select(head, &mut watchdog.expired).await {
+        let head = match futures::future::select(head, &mut watchdog.expired).await {
             Either::Left((Ok(head), _)) => head?,
             Either::Left((Err(_), _)) => return Err(watchdog.ended_early(&self.closing)),
             Either::Right((expired, _)) => return Err(expired.unwrap_or_else(|_| self.closing.ended_early())),
         };
         let bytes_max = self.options.collect_bytes_max;
-        Ok(QueryResult::new(schema, messages, bytes_max, self.closing.clone(), watchdog, reader))
+        Ok(QueryResult::new(head, messages, bytes_max, self.closing.clone(), watchdog, reader))
     }
 
     /// Cancels the statement `id`. It needs no thread and no place: those that run may have all of them.
@@ -349,7 +421,7 @@ impl Shared {
         &self,
         (statement, id): (&RunningStatement, Result<u64>),
         request: &QueryRequest,
-        head: oneshot::Sender<Result<SchemaRef>>,
+        head: oneshot::Sender<Result<ResultHead>>,
         messages: &mpsc::Sender<QueryMessage>,
     ) {
         let by = |id: u64| format!("KILL QUERY {id} ({})", statement.statement().origin());
@@ -368,7 +440,7 @@ impl Shared {
                         Err(error) => QueryMessage::Failed(error),
                     },
                 };
-                head.send(Ok(schema)).is_ok()
+                head.send(Ok(ResultHead { schema, origins: Vec::new() })).is_ok()
                     && [result, QueryMessage::End]
                         .into_iter()
                         .all(|message| messages.try_send(message).is_ok())
@@ -384,11 +456,13 @@ impl Shared {
         self: &Arc<Self>,
         statement: Arc<RunningStatement>,
         request: QueryRequest,
-        head: oneshot::Sender<Result<SchemaRef>>,
+        head: oneshot::Sender<Result<ResultHead>>,
         messages: mpsc::Sender<QueryMessage>,
     ) -> Result<()> {
         let shared = self.clone();
-        let work = Work::new(statement, self.places.clone());
+        let memory =
+            request.pages.is_some().then(|| CountedMemory::new(&self.state.runtime_env().memory_pool));
+        let work = Work::with_memory(statement, self.places.clone(), memory);
         self.start_thread(work, move |work| shared.run(work, request, head, messages))
     }
 
@@ -429,15 +503,15 @@ impl Shared {
         Ok(())
     }
 
-    /// Starts the watchdog of a query that has just arrived.
-    fn watchdog(&self, running: &RunningStatement, expired: oneshot::Receiver<Error>) -> Watchdog {
+    /// Starts what ends a statement when its time is over.
+    pub fn time_limit(&self, statement: &Arc<Statement>) -> AbortOnDrop {
         let limit = self.options.query_timeout;
-        let statement = running.statement().clone();
+        let statement = statement.clone();
         let task = self.timers.spawn(async move {
             tokio::time::sleep(limit).await;
             statement.expire(too_long(limit), limit);
         });
-        Watchdog { expired, _task: AbortOnDrop(task.abort_handle()) }
+        AbortOnDrop(task.abort_handle())
     }
 
     /// Runs a query: sends the schema to `head`, then batches and the end to `messages`.
@@ -445,13 +519,17 @@ impl Shared {
         self: Arc<Self>,
         work: Arc<Work>,
         request: QueryRequest,
-        head: oneshot::Sender<Result<SchemaRef>>,
+        head: oneshot::Sender<Result<ResultHead>>,
         messages: mpsc::Sender<QueryMessage>,
     ) {
         let statement = work.statement();
         let mut running = match self.start(&work, &request).await {
             Ok(running) => {
-                if head.send(Ok(running.stream.schema())).is_err() {
+                let origins = match request.asks_origins {
+                    true => self.oids.numbered(&running.origins, &self.tables),
+                    false => Vec::new(),
+                };
+                if head.send(Ok(ResultHead { schema: running.stream.schema(), origins })).is_err() {
                     return;
                 }
                 running
@@ -463,7 +541,14 @@ impl Shared {
                 return;
             }
         };
-        let last = match running.forward(&self.options, request.format, &messages, &work).await {
+        let forwarded = match request.format.zip(request.pages) {
+            Some((format, demand)) => {
+                let keep = || self.kept.keep(&work);
+                running.forward_pages(&self.options, (format, &demand), &messages, &work, keep).await
+            }
+            None => running.forward(&self.options, request.format, &messages, &work).await,
+        };
+        let last = match forwarded {
             Ok(Forwarded::ReaderGone) => return,
             Ok(Forwarded::All) => {
                 statement.set_outcome(None);
@@ -485,33 +570,37 @@ impl Shared {
         let (text, missing) = (request.text.as_ref(), request.missing);
         let statement = work.statement();
         statement.set_phase(StatementPhase::Planning);
-        let running = |stream, files| {
+        let running = |stream, files, origins| {
             statement.set_phase(StatementPhase::Running);
-            RunningQuery { stream: shown(stream), files }
+            RunningQuery { stream: shown(stream), files, origins }
         };
+        let without_table = || Origins::from([]);
         if let Some(change) = Change::parse(text, self.options.text_bytes_max) {
             if !request.parameters.is_empty() {
                 return Err(Error::invalid("DELETE and UPDATE take no parameters: write the values"));
             }
-            return Ok(running(self.change(work, change?, &request.principal).await?, Arc::default()));
+            return Ok(running(self.change(work, change?, request).await?, Arc::default(), without_table()));
         }
         if is_insert(text) {
-            return Ok(running(self.insert(work, request).await?, Arc::default()));
+            return Ok(running(self.insert(work, request).await?, Arc::default(), without_table()));
         }
         // plans are kept by text, with the values in it, for callers that see the same tables: all of them
         let shares_plans = request.principal.can_everywhere(Action::Read);
-        let kept = self.plans.get(text, missing).filter(|_| shares_plans && request.parameters.is_empty());
+        let shares_plans = shares_plans && request.moment.is_none();
+        // the memory of a kept plan is not counted
+        let may_reuse = shares_plans && request.parameters.is_empty() && request.pages.is_none();
+        let kept = self.plans.get(text, missing).filter(|_| may_reuse);
         if let Some(plan) = kept {
             if let Some((stream, files)) = self.start_again(&plan, work).await? {
-                return Ok(running(stream, files));
+                return Ok(running(stream, files, plan.origins().clone()));
             }
             self.plans.remove(text, missing, &plan);
         }
         let (planned, stream) = self.start_new(work, request).await?;
-        let files = planned.files.clone();
+        let (files, origins) = (planned.files.clone(), planned.origins.clone());
         if let Some(plan) = planned.reusable.filter(|_| shares_plans) {
             self.plans.put(text, missing, Arc::new(plan));
         }
-        Ok(running(stream, files))
+        Ok(running(stream, files, origins))
     }
 }

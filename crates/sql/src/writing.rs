@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, Int64Array, RecordBatch};
 use datafusion::physical_plan::SendableRecordBatchStream;
-use tidemill_access::Principal;
 use tidemill_database::AppendRequest;
 use tidemill_types::{Error, Result};
 
@@ -30,14 +29,14 @@ impl Shared {
         }
         let statement = work.statement();
         statement.set_phase(StatementPhase::Running);
-        statement.begin_change();
+        statement.begin_change()?;
         let append = AppendRequest {
             events: staged.events(),
             origin: statement.statement().origin(),
             principal: request.principal.clone(),
             reports_stored: staged.reports_stored(),
         };
-        let (tables, held) = (self.tables_of(&request.principal), work.clone());
+        let (tables, held) = (self.visible(self.tables.clone(), &request.principal), work.clone());
         let append = tokio::task::spawn_blocking(move || {
             // it keeps its place, and is listed, until it has ended
             let _held = held;
@@ -56,13 +55,16 @@ impl Shared {
         self: &Arc<Self>,
         work: &Arc<Work>,
         change: Change,
-        principal: &Principal,
+        request: &QueryRequest,
     ) -> Result<SendableRecordBatchStream> {
-        let (stream, rewriter) = self.plan_change(&change, principal).await?;
+        let (stream, rewriter) = self.plan_change(&change, &request.principal).await?;
         work.become_long().await.map_err(|stop| ended(&stop))?;
         work.statement().set_phase(StatementPhase::Running);
-        work.statement().begin_change();
-        let (tables, held) = (self.tables_of(principal), work.clone());
+        if request.gate.as_ref().is_some_and(|gate| !gate.begin()) {
+            return Err(Error::conflict("the statement was cancelled before it changed events"));
+        }
+        work.statement().begin_change()?;
+        let (tables, held) = (self.visible(self.tables.clone(), &request.principal), work.clone());
         let rewrite = tokio::task::spawn_blocking(move || {
             // it keeps its place, and is listed, until it has ended
             let _held = held;

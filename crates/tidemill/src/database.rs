@@ -1,13 +1,15 @@
 //! The database that front ends serve: SQL over an engine.
 
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt};
 use tidemill_access::{Action, Principal, Resource};
 use tidemill_database::{
-    AppendReceipt, AppendRequest, BatchReply, Database, Description, EncodedReply, Format, OpenStream,
-    QueryRequest, RejectedEvent, SendReceipt, SendRequest, StagedInsert, StatementInfo, is_insert,
+    AppendReceipt, AppendRequest, BatchReply, Database, Description, EncodedReply, Format, HeldMoment,
+    OpenStream, PagedReply, QueryRequest, RejectedEvent, SendReceipt, SendRequest, StagedInsert,
+    StatementInfo, is_insert,
 };
 use tidemill_engine::{Engine, SendOptions};
 use tidemill_files::events_from_arrow_stream;
@@ -55,7 +57,8 @@ impl Database for EngineDatabase {
         async move {
             let result = database.start(request).await?;
             // callers may poll again after the end
-            Ok(BatchReply { schema: result.schema(), batches: result.fuse().boxed() })
+            let (schema, origins) = (result.schema(), result.origins());
+            Ok(BatchReply { schema, batches: result.fuse().boxed(), origins })
         }
         .boxed()
     }
@@ -76,9 +79,33 @@ impl Database for EngineDatabase {
         .boxed()
     }
 
+    fn query_paged(
+        &self,
+        request: QueryRequest,
+        format: Format,
+        page_rows: NonZeroUsize,
+    ) -> BoxFuture<'static, Result<PagedReply>> {
+        let database = self.clone();
+        async move {
+            database.caught_up_for(&request).await?;
+            let pages = database.sql.run_paged(request, format, page_rows).await?;
+            Ok(PagedReply { columns: pages.columns(), statement: pages.statement(), pages: Box::new(pages) })
+        }
+        .boxed()
+    }
+
     fn describe(&self, request: QueryRequest) -> BoxFuture<'static, Result<Description>> {
         let database = self.clone();
         async move { database.sql.describe_request(request).await }.boxed()
+    }
+
+    fn hold_moment(&self, principal: &Principal) -> BoxFuture<'static, Result<HeldMoment>> {
+        let (database, principal) = (self.clone(), principal.clone());
+        async move {
+            database.caught_up().await?;
+            database.sql.hold_moment(&principal).await
+        }
+        .boxed()
     }
 
     fn send(&self, request: SendRequest) -> BoxFuture<'static, Result<SendReceipt>> {

@@ -17,6 +17,8 @@ mod collection;
 mod connectors;
 mod database;
 mod log_url;
+#[cfg(feature = "mcp")]
+mod mcp_engine;
 mod options;
 mod tables;
 
@@ -33,6 +35,8 @@ pub use collection::Collection;
 pub use connectors::{catalog, connectors};
 pub use database::EngineDatabase;
 pub use log_url::{LogAtUrl, control_log};
+#[cfg(feature = "mcp")]
+pub use mcp_engine::McpOverEngine;
 pub use tidemill_access as access;
 pub use tidemill_docs as docs;
 pub use tidemill_engine::{
@@ -45,6 +49,8 @@ pub use tidemill_engine::{
 pub use tidemill_flight as flight;
 pub use tidemill_flow as flow;
 pub use tidemill_gateway as gateway;
+#[cfg(feature = "mcp")]
+pub use tidemill_mcp as mcp;
 pub use tidemill_mongo as mongo;
 pub use tidemill_postgres as postgres;
 pub use tidemill_rules::Explanation;

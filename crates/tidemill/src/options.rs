@@ -25,6 +25,7 @@ pub(crate) fn sql(all: &Settings, dir: &Path) -> SqlOptions {
         text_bytes_max: size(settings.text_bytes_max, usual.text_bytes_max),
         hot_bytes: size(all.hot_bytes(), usual.hot_bytes),
         cached_plans: size(settings.cached_plans, usual.cached_plans),
+        ..SqlOptions::default()
     }
 }
 
@@ -45,6 +46,7 @@ pub(crate) fn server(settings: &ServerSettings) -> ServerOptions {
         stall_timeout: time(settings.stall_timeout, usual.stall_timeout),
         concurrency_max: size(settings.concurrency_max, usual.concurrency_max),
         connections_max: size(settings.connections_max, usual.connections_max),
+        clock: usual.clock,
     }
 }
 

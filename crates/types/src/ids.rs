@@ -12,6 +12,11 @@ use crate::{Error, Result};
 #[serde(transparent)]
 pub struct PartitionId(pub u32);
 
+impl PartitionId {
+    /// First partition, which always exists. Its owner does what one node does for all, such as reading sources.
+    pub const FIRST: Self = Self(0);
+}
+
 impl fmt::Display for PartitionId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)

@@ -38,6 +38,7 @@ impl ClusterWorld {
         let cluster = ClusterFacts {
             id: "simulation".into(),
             partitions: options.partitions,
+            home_rule: 1,
             app: "app".into(),
             timing: options.timing,
         };

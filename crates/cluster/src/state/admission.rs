@@ -53,7 +53,7 @@ impl State {
             self.protocol = join.protocol_max;
             self.partitions = vec![PartitionState::default(); join.cluster.partitions as usize];
         }
-        // id and number of partitions are those that it had: `refusal` has compared them
+        // id, number of partitions and rule of homes are those that it had: `refusal` has compared them
         self.cluster = Some(join.cluster.clone());
     }
 
@@ -88,6 +88,9 @@ impl State {
         }
         if own.partitions != other.partitions {
             return Some(Refusal::OtherPartitions { expected: own.partitions, found: other.partitions });
+        }
+        if own.home_rule != other.home_rule {
+            return Some(Refusal::OtherHomeRule { expected: own.home_rule, found: other.home_rule });
         }
         // without members, no node runs the former app with the former intervals
         if self.members.is_empty() {

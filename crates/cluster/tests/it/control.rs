@@ -73,6 +73,18 @@ fn the_bytes_of_each_kind_stay_as_they_are() {
     }
 }
 
+#[test]
+fn the_rule_of_homes_is_left_out_of_clusters_that_have_none() {
+    let mut with_rule = join("node-1", 16);
+    with_rule.cluster.home_rule = 1;
+    let bytes = Record::Join(with_rule.clone()).encode().unwrap();
+    assert_eq!(Record::decode(&bytes).unwrap(), Record::Join(with_rule));
+    let field = b"home_rule";
+    assert!(bytes.windows(field.len()).any(|part| part == field));
+    let before = Record::Join(join("node-1", 16)).encode().unwrap();
+    assert!(!before.windows(field.len()).any(|part| part == field));
+}
+
 /// A change of this number is a change of what nodes compute from the same records: it needs a new protocol.
 const STATE_DIGEST: u64 = 8_052_247_211_000_806_357;
 

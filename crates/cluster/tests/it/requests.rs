@@ -30,6 +30,7 @@ fn a_join_is_refused_with_what_differs_and_what_helps() {
     contains(text(|j| j.clock_ms = u64::MAX), &["ahead of"]);
     contains(text(|j| j.cluster.id = "c2".into()), &["cluster c1", "c2", "--cluster"]);
     contains(text(|j| j.cluster.partitions = 5), &["4 partitions", "5"]);
+    contains(text(|j| j.cluster.home_rule = 1), &["rule 0", "rule 1", "data directory"]);
     contains(text(|j| j.cluster.app = "app2".into()), &["app1", "app2"]);
     contains(text(|j| j.cluster.timing = Timing::LARGE), &["settings"]);
     contains(text(|j| (j.protocol_min, j.protocol_max) = (2, 3)), &["protocol 1", "2 to 3", "finalize"]);
@@ -52,7 +53,7 @@ fn a_join_that_is_repeated_changes_nothing_and_a_former_life_is_refused() {
 }
 
 #[test]
-fn without_members_app_and_intervals_are_new_and_the_id_is_not() {
+fn without_members_app_and_intervals_are_new_and_id_and_rule_of_homes_are_not() {
     let mut log = Log::new();
     log.append(Record::Join(join("a", 2)));
     log.remove(&name("a"));
@@ -60,6 +61,10 @@ fn without_members_app_and_intervals_are_new_and_the_id_is_not() {
     other.cluster.id = "c2".into();
     log.append(Record::Join(other));
     assert!(matches!(log.state.refused_joins()[&name("b")].refusal, Refusal::OtherCluster { .. }));
+    let mut other = join("b", 2);
+    other.cluster.home_rule = 1;
+    log.append(Record::Join(other));
+    assert!(matches!(log.state.refused_joins()[&name("b")].refusal, Refusal::OtherHomeRule { .. }));
     let mut changed = join("b", 2);
     (changed.cluster.app, changed.cluster.timing) = ("app2".into(), Timing::LARGE);
     changed.clock_ms = CLOCK_MS + 86_400_000;

@@ -341,6 +341,32 @@ impl App {
         Ok(app)
     }
 
+    /// Returns the app with other texts for some of its files, or with more files: `*.siddhi` and `*.rules`. What programs added to the app,
+    /// functions and connectors, stays.
+    ///
+    /// Errors: `Invalid` for another file, and for one without a name.
+    pub fn with_files(&self, files: Vec<AppFile>) -> Result<Self> {
+        let mut source = self.source.clone();
+        for file in files {
+            let of_kind = match Path::new(&file.name).extension().and_then(|e| e.to_str()) {
+                Some("siddhi") => &mut source.queries,
+                Some("rules") => &mut source.rules,
+                _ => {
+                    return Err(Error::invalid(format!(
+                        "file `{}`: expected the name of a *.siddhi or a *.rules file",
+                        file.name
+                    )));
+                }
+            };
+            match of_kind.iter_mut().find(|known| known.name == file.name) {
+                Some(known) => *known = file,
+                None => of_kind.push(file),
+            }
+        }
+        let (registry, connectors) = (self.registry.clone(), self.connectors.clone());
+        Ok(Self { registry, connectors, ..Self::from_source(source)? })
+    }
+
     /// Returns the input from which the app was created.
     pub fn source(&self) -> &AppSource {
         &self.source

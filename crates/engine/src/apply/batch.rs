@@ -7,6 +7,7 @@
 
 use std::collections::BTreeSet;
 
+use arrow_array::RecordBatch;
 use arrow_buffer::BooleanBuffer;
 use tidemill_flow::Column;
 use tidemill_flow::late::LateEvent;
@@ -15,8 +16,9 @@ use tidemill_types::Result;
 
 use super::cascade::Cascade;
 use super::input::{QueryInput, for_each_arrival};
+use crate::directory::partitioning::HomeRule;
 use crate::entry::Events;
-use crate::queries::{GLOBAL_PARTITION, LatePolicy, LateRule, Unit};
+use crate::queries::{LatePolicy, LateRule, Unit};
 
 /// The events of a record that are not duplicates, in order of arrival: part and row.
 pub type ArrivalOrder = Vec<(usize, usize)>;
@@ -59,7 +61,9 @@ impl Cascade<'_> {
                 if read || !written.insert(stream) {
                     return false;
                 }
-                travelling += usize::from(self.is_forwarded(stream) || self.may_repartition(unit, stream));
+                let moves = self.home_of_ids(*number, stream).is_some_and(|home| home != self.record.here);
+                let repartitions = self.may_repartition(unit, stream);
+                travelling += usize::from(self.is_forwarded(stream) || repartitions || moves);
             }
         }
         travelling <= 1
@@ -77,21 +81,32 @@ impl Cascade<'_> {
     }
 
     /// The events of a record go to the units that read them, one unit after the other.
-    pub(super) fn dispatch_batch(&mut self, parts: &[QueryInput], arrivals: &ArrivalOrder) -> Result<()> {
+    pub(super) fn dispatch_batch(
+        &mut self,
+        parts: &[QueryInput],
+        arrivals: &ArrivalOrder,
+        depth: u32,
+    ) -> Result<()> {
         for (part, row) in arrivals {
             if let Some(stream) = parts[*part].forward_stream {
-                self.forwarded.push(stream, &parts[*part].batch, *row);
+                self.forward(stream, &parts[*part].batch, *row, depth);
             }
         }
         let units: BTreeSet<usize> =
             parts.iter().flat_map(|p| p.units.iter().map(|(unit, ..)| *unit)).collect();
         for unit in units {
-            self.send_batch(unit, parts, arrivals)?;
+            self.send_batch(unit, parts, arrivals, depth)?;
         }
         Ok(())
     }
 
-    fn send_batch(&mut self, unit: usize, parts: &[QueryInput], arrivals: &ArrivalOrder) -> Result<()> {
+    fn send_batch(
+        &mut self,
+        unit: usize,
+        parts: &[QueryInput],
+        arrivals: &ArrivalOrder,
+        depth: u32,
+    ) -> Result<()> {
         let queries = self.queries;
         let playback = queries.units[unit].plan.playback;
         // for each part of the record which one of the unit's it is
@@ -144,12 +159,24 @@ impl Cascade<'_> {
                 }
             }
         }
-        self.propagate(unit, out, 1)
+        self.propagate(unit, out, depth + 1)
     }
 
-    /// Returns whether events of a stream travel to another partition, where they are wanted.
+    /// Returns whether events of a stream travel to other partitions, where they are wanted.
     pub(super) fn is_forwarded(&self, stream: usize) -> bool {
-        self.record.here.0 != GLOBAL_PARTITION && self.queries.is_read_globally(stream)
+        self.queries.reader_homes(stream).iter().any(|home| *home != self.record.here)
+    }
+
+    /// Sends an event to the other partitions that want it. It carries its depth, so that files in several partitions that read each other
+    /// come to the same end as those in one.
+    pub(super) fn forward(&mut self, stream: usize, batch: &RecordBatch, row: usize, depth: u32) {
+        let depth = match self.queries.home_rule {
+            HomeRule::First => 0,
+            HomeRule::ByName => u8::try_from(depth).unwrap_or(u8::MAX),
+        };
+        for home in self.queries.reader_homes(stream).iter().filter(|home| **home != self.record.here) {
+            self.forwarded.push(*home, stream, batch, row, depth);
+        }
     }
 }
 

@@ -21,6 +21,7 @@ use super::input::{QueryInput, for_each_arrival, times};
 use super::rule_context::{RuleContext, route};
 use crate::dedupe::values_key;
 use crate::deployment::Deployment;
+use crate::directory::partitioning::HomeRule;
 use crate::entry::Events;
 use crate::queries::output::{ForwardedEvents, StreamOutput};
 use crate::queries::runtime::UnitOutput;
@@ -47,8 +48,8 @@ pub struct CascadeOutput {
     pub duplicates: BTreeMap<usize, u64>,
     /// Events that belong to other partitions.
     pub outbound: Vec<Outbound>,
-    /// Events of this partition for the queries in [`crate::queries::GLOBAL_PARTITION`].
-    pub forwarded: Option<Events>,
+    /// Events of this partition for queries in the homes of their files, by home.
+    pub forwarded: Vec<(PartitionId, Events)>,
     /// Firings that failed.
     pub errors: Vec<String>,
     /// Events that came too late for queries: stream, reason, event.
@@ -245,9 +246,10 @@ impl<'t> Cascade<'t> {
         let parts = self.query_inputs(events)?;
         let arrivals = arrival_order(events, keep)?;
         if arrivals.len() > 1 && self.can_batch(&parts) {
-            return self.dispatch_batch(&parts, &arrivals);
+            return self.dispatch_batch(&parts, &arrivals, events.depth.into());
         }
-        arrivals.iter().try_for_each(|(part, row)| self.run_row_queries(&parts[*part], *row, 0))
+        let depth = events.depth.into();
+        arrivals.iter().try_for_each(|(part, row)| self.run_row_queries(&parts[*part], *row, depth))
     }
 
     /// Rules and queries on the events of a record, one event after the other.
@@ -311,13 +313,13 @@ impl<'t> Cascade<'t> {
                 units.push((*unit, input.stream, convert::input_columns(batch, input)?));
             }
         }
-        let gathered = stream.filter(|s| self.is_forwarded(*s) && !forwarded);
-        Ok(QueryInput { stream, units, forward_stream: gathered, times: times(batch)?, batch: batch.clone() })
+        let forward_stream = stream.filter(|s| self.is_forwarded(*s) && !forwarded);
+        Ok(QueryInput { stream, units, forward_stream, times: times(batch)?, batch: batch.clone() })
     }
 
     fn run_row_queries(&mut self, part: &QueryInput, row: usize, depth: u32) -> Result<()> {
         if let Some(stream) = part.forward_stream {
-            self.forwarded.push(stream, &part.batch, row);
+            self.forward(stream, &part.batch, row, depth);
         }
         let time = part.times.value(row).div_euclid(1000);
         for (unit, stream, columns) in &part.units {
@@ -428,7 +430,7 @@ impl<'t> Cascade<'t> {
         let own = local.iter().map(|row| first.saturating_add(*row) as i32);
         self.outputs.entry(stream).or_insert_with(|| StreamOutput::new(schema)).push_batch(&batch, own);
         if self.is_forwarded(stream) {
-            (0..batch.num_rows()).for_each(|row| self.forwarded.push(stream, &batch, row));
+            (0..batch.num_rows()).for_each(|row| self.forward(stream, &batch, row, depth));
         }
         Ok(true)
     }
@@ -460,7 +462,12 @@ impl<'t> Cascade<'t> {
         self.emitted_count += 1;
         let here = self.record.here;
         let key = schema.key.map(|k| key_text(&cells[k]));
-        if let Route::Remote(part) = route(here, deployment.partitions(), key.as_deref()) {
+        let to = match unit.and_then(|unit| self.home_of_ids(unit, stream)) {
+            Some(home) if home == here => Route::Local,
+            Some(home) => Route::Remote(home),
+            None => route(here, deployment.partitions(), key.as_deref()),
+        };
+        if let Route::Remote(part) = to {
             self.output.outbound.push(Outbound {
                 partition: part,
                 stream,
@@ -490,6 +497,17 @@ impl<'t> Cascade<'t> {
         let mut part = self.query_input(Some(stream), &one, false)?;
         part.units.retain(|(u, ..)| Some(*u) != unit);
         self.run_row_queries(&part, 0, depth)
+    }
+
+    /// Returns the partition that has the ids of a stream without a key, where a unit emits its events: units of several homes may emit
+    /// into it, and duplicates are looked for in one partition.
+    pub(super) fn home_of_ids(&self, unit: usize, stream: usize) -> Option<PartitionId> {
+        let schema = &self.deployment.program.streams()[stream];
+        let is_one = !schema.id.is_empty()
+            && schema.key.is_none()
+            && !self.queries.units[unit].partitioned
+            && self.queries.home_rule == HomeRule::ByName;
+        is_one.then(|| self.deployment.partitioner.for_stream(&schema.name))
     }
 
     fn admit(&mut self, schema: &StreamSchema, cells: &[FieldValue]) -> bool {

@@ -12,7 +12,7 @@ pub struct QueryInput {
     pub stream: Option<usize>,
     /// Unit, stream of its plan, attributes.
     pub units: Vec<(usize, usize, Vec<Column>)>,
-    /// The stream, where its events travel to partition 0.
+    /// The stream, where its events travel to other partitions.
     pub forward_stream: Option<usize>,
     /// The event times.
     pub times: TimestampMicrosecondArray,

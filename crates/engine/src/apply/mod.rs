@@ -35,7 +35,6 @@ use crate::digest::EffectDigest;
 use crate::document_tables::gathering_partition;
 use crate::entry::{ArrivalKind, Emission, Entry, Events, SourcePosition, UNDELIVERED};
 use crate::planted_bugs::{PlantedBug, is_planted};
-use crate::queries::GLOBAL_PARTITION;
 use crate::state::PartitionState;
 use cascade::{Cascade, CascadeOutput, RecordContext};
 use rejected::RejectedRows;
@@ -493,8 +492,8 @@ impl<'d> RecordApplier<'d> {
         if !output.outbound.is_empty() {
             self.emit_outbound(state, &output.outbound, reply)?;
         }
-        if let Some(events) = output.forwarded {
-            self.emit(state, PartitionId(GLOBAL_PARTITION), events)?;
+        for (home, events) in output.forwarded {
+            self.emit(state, home, events)?;
         }
         reply.rule_errors = output.errors;
         Ok(())

@@ -12,6 +12,7 @@ use super::*;
 use crate::app::App;
 use crate::checkpoint::{self, FrozenImage};
 use crate::digest::Digest;
+use crate::directory::partitioning::Partitioning;
 use crate::queries::compile::compile_app_for;
 
 const RULES: &str = "
@@ -30,7 +31,7 @@ const QUERIES: &str = "
 
 fn deployment() -> Deployment {
     let app = App::from_texts("t", Some(RULES), &[("t.siddhi", QUERIES)]);
-    let compiled = compile_app_for(&app, 1).unwrap();
+    let compiled = compile_app_for(&app, Partitioning::new(1)).unwrap();
     let partitioner = compiled.queries.partitioner(&compiled.program, 1);
     Deployment::new(app, compiled, partitioner)
 }

@@ -11,7 +11,9 @@ mod read;
 
 pub use codec::{ChangeEvent, ChangeGroup};
 pub use position::{ChangePosition, PositionKind};
-pub use read::{ChangeCursor, ChangePayload, ChangesPart, PartitionChanges, ReadChanges, not_kept};
+pub use read::{
+    ChangeCursor, ChangePayload, ChangesPart, PartitionChanges, READ_BYTES, ReadChanges, not_kept,
+};
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -20,6 +20,9 @@ use tidemill_types::{Error, ErrorKind, Offset, PartitionId, Result, Timestamp};
 
 use super::codec;
 
+/// Bytes that are read of a partition at once.
+pub const READ_BYTES: usize = 1 << 20;
+
 /// Place in the files of one replica, for the one who continues there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChangeCursor {

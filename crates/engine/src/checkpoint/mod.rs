@@ -447,7 +447,7 @@ fn read(
     let mut lost = Vec::new();
     if !meta.units.is_empty() {
         let bytes = read_section(input, meta.units.iter().map(|u| u.bytes), "the states of queries")?;
-        lost = flow.get_mut().restore(queries, &meta.units, &bytes)?;
+        lost = flow.get_mut().restore(queries, partition, &meta.units, &bytes)?;
     }
     flow.get_mut().counts = meta.queries;
     let mut outbox = Vec::new();

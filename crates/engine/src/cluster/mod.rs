@@ -17,6 +17,7 @@
 //! Two threads work for it. *Membership* reads the control partition, sends heartbeats, and waits for nothing else, as a late heartbeat costs
 //! the lease. *Roles* promotes and demotes replicas, which may wait for the object store. `docs/rfcs/0029-first-cluster.md` has the reasons.
 
+mod founding;
 mod membership;
 mod options;
 mod roles;
@@ -27,15 +28,19 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tidemill_cluster::{BootTime, Incarnation, Node as Protocol, NodeProfile, Now, Standing, State};
+use tidemill_cluster::{
+    BootTime, ClusterFacts, Incarnation, Node as Protocol, NodeProfile, Now, Standing, State,
+};
 use tidemill_log::Log;
 use tidemill_types::{Error, Offset, PartitionId, Result};
 
+use crate::directory::partitioning::Partitioning;
 use crate::node::{ClusterPart, Node};
 use crate::process::clock::Clock;
 use crate::process::spawn::spawn;
 
 pub use crate::peers::PeerOptions;
+pub(crate) use founding::home_rule;
 pub use membership::REFUSED_AREA;
 pub(crate) use options::check_app;
 pub use options::{ClusterOptions, Replicas};
@@ -77,7 +82,7 @@ impl ClusterNode {
         options: ClusterOptions,
         calls: Option<String>,
         app: String,
-        partitions: u32,
+        partitioning: Partitioning,
         clock: &dyn Clock,
     ) -> Result<Self> {
         if options.control.start(CONTROL) > Offset(0) {
@@ -85,8 +90,13 @@ impl ClusterNode {
                 "the beginning of the control partition is missing: records before it were deleted",
             ));
         }
-        let cluster =
-            tidemill_cluster::ClusterFacts { id: options.cluster, partitions, app, timing: options.timing };
+        let cluster = ClusterFacts {
+            id: options.cluster,
+            partitions: partitioning.partitions,
+            home_rule: partitioning.home_rule.number(),
+            app,
+            timing: options.timing,
+        };
         let profile = NodeProfile {
             name: options.name,
             address: options.address,

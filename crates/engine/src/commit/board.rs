@@ -180,7 +180,7 @@ impl CommitBoard {
     /// Says that this process has no replica of a partition any more. Others here do not wait until it has applied a transaction on which
     /// it has voted: readers compare, see [`crate::documents::snapshot`].
     pub fn close(&self, partition: PartitionId) {
-        // with such a board, the process that goes on with the partition is on it, too
+        // with such a board, the next process of the partition is on it, too
         if self.keeps {
             return;
         }

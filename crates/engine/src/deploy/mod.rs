@@ -117,7 +117,7 @@ fn replace_app(
     environment: &Environment,
 ) -> Result<(Arc<Node>, StartupReport)> {
     // compiled first: an invalid app must not affect the deployed one
-    let compiled = compile_app_for(&app, data.partitions())?;
+    let compiled = compile_app_for(&app, data.partitioning())?;
     let mut changes = settings::settings_changes(data, &old, &app, &compiled)?;
     if is_equivalent(&old.app, &app) {
         let new = DeploymentRecord { app, ..old };
@@ -133,7 +133,7 @@ fn replace_app(
     // the current location: the tables have been moved, or do not exist yet
     old.app.settings.tables.clone_from(&app.settings.tables);
     old.app.settings.log.clone_from(&app.settings.log);
-    let before = match compile_app_for(&old.app, data.partitions()) {
+    let before = match compile_app_for(&old.app, data.partitioning()) {
         Ok(before) => before,
         Err(e) => return replace_unreadable_app(data, old, app, environment, e),
     };

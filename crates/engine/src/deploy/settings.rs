@@ -52,7 +52,7 @@ fn check_tables_location(
 ) -> Result<()> {
     let old = &deployed.app;
     // if the deployed app no longer compiles, its streams are unknown
-    let before = compile_app_for(old, data.partitions()).ok();
+    let before = compile_app_for(old, data.partitioning()).ok();
     let declared = before.iter().chain([compiled]).flat_map(|c| c.program.streams());
     let former = deployed.former.keys().map(String::as_str);
     let streams: BTreeSet<&str> =

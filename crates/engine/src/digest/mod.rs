@@ -221,14 +221,15 @@ impl EffectDigest {
     /// Errors: as [`Self::rows`].
     pub fn emission(&mut self, emission: &Emission) -> Result<()> {
         let Emission { target, entry: Entry::Events(events) } = emission else { return Ok(()) };
-        let Events { source: _, provenance, answered: _, forwarded, parts, order, rejected: _ } = events;
+        let Events { source: _, provenance, answered: _, forwarded, depth, parts, order, rejected: _ } =
+            events;
         self.part(Part::Emission);
         self.number(target.0.into());
         if let Some((from, cause)) = provenance {
             self.number(from.0.into());
             self.number(cause.0);
         }
-        self.number((*forwarded).into());
+        self.number(u64::from(*forwarded) + (u64::from(*depth) << 1));
         self.number(parts.len() as u64);
         for (stream, batch) in parts {
             self.batch(&stream.name, batch)?;

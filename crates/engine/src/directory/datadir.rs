@@ -3,6 +3,7 @@
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -13,10 +14,14 @@ use tidemill_types::{Error, Field, Offset, PartitionId, Result, StreamSchema};
 use crate::app::App;
 use crate::app::AppSource;
 use crate::app::settings::{ResultSettings, Settings};
+use crate::directory::partitioning::{HomeRule, Partitioning};
 use crate::process::json_file::{read_json, write_json};
 use crate::process::{disk_space, private_files};
 
+/// Format of directories whose files of queries have the first partition. The format of the others is greater by the number of their
+/// [`HomeRule`]: a version that does not know a rule refuses the directory.
 const FORMAT: u32 = 1;
+const FORMATS: RangeInclusive<u32> = FORMAT..=FORMAT + HomeRule::NEWEST.number();
 /// Name of the manifest of a backup, which is written last: a directory without it is not a backup, and one
 /// with it is not a data directory.
 pub const BACKUP_MANIFEST: &str = "backup.json";
@@ -61,6 +66,13 @@ pub struct RestoredFrom {
 }
 
 impl DataDirMeta {
+    /// Returns the partitioning, fixed when the directory was created.
+    pub fn partitioning(&self) -> Partitioning {
+        // one with another format is not read
+        let home_rule = HomeRule::from_number(self.format.saturating_sub(FORMAT)).unwrap_or_default();
+        Partitioning { partitions: self.partitions, home_rule }
+    }
+
     /// Returns the epoch of the last start.
     pub fn epoch(&self) -> u64 {
         self.epoch
@@ -75,11 +87,11 @@ impl DataDirMeta {
 }
 
 impl DataDir {
-    /// Locks the directory, creating it if necessary. `partitions` applies to a new directory only.
+    /// Locks the directory, creating it if necessary. `partitioning` applies to a new directory only.
     ///
     /// Errors: `Conflict` while another process has the lock; `Invalid` for a directory of another format,
     /// and for one with foreign files.
-    pub fn open(path: &Path, disk: Arc<dyn Disk>, partitions: u32) -> Result<Self> {
+    pub fn open(path: &Path, disk: Arc<dyn Disk>, partitioning: Partitioning) -> Result<Self> {
         check_content(&*disk, path)?;
         disk.create_dir(path).map_err(|e| io_error(path, e))?;
         disk_space::free_reserve_for_start(path);
@@ -103,8 +115,8 @@ impl DataDir {
         let mut meta = match read_known_meta(&*disk, &file)? {
             Some(meta) => meta,
             None => DataDirMeta {
-                format: FORMAT,
-                partitions,
+                format: FORMAT + partitioning.home_rule.number(),
+                partitions: partitioning.partitions,
                 epoch: 0,
                 id: Some(new_id()),
                 encrypted: false,
@@ -150,6 +162,11 @@ impl DataDir {
     /// Returns the number of partitions, fixed when the directory was created.
     pub fn partitions(&self) -> u32 {
         self.meta.partitions
+    }
+
+    /// Returns its partitioning, fixed when the directory was created.
+    pub fn partitioning(&self) -> Partitioning {
+        self.meta.partitioning()
     }
 
     /// Returns what distinguishes the directory from all others; `None` for directories that were created without it.
@@ -227,10 +244,12 @@ pub fn read_meta(disk: &dyn Disk, dir: &Path) -> Result<DataDirMeta> {
 
 fn read_known_meta(disk: &dyn Disk, file: &Path) -> Result<Option<DataDirMeta>> {
     match read_json::<DataDirMeta>(disk, file)? {
-        Some(meta) if meta.format != FORMAT => Err(Error::invalid(format!(
-            "{}: format {}; this version reads format {FORMAT}",
+        Some(meta) if !FORMATS.contains(&meta.format) => Err(Error::invalid(format!(
+            "{}: format {}; this version reads the formats {} to {}",
             file.display(),
-            meta.format
+            meta.format,
+            FORMATS.start(),
+            FORMATS.end()
         ))),
         meta => Ok(meta),
     }

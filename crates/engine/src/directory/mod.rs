@@ -5,4 +5,5 @@ pub mod encryption;
 pub mod environment;
 pub mod log_id;
 pub mod partition_store;
+pub mod partitioning;
 pub mod tables_location;

@@ -7,13 +7,12 @@ use std::time::Duration;
 use tidemill_types::{Error, Offset, PartitionId, Result, Timestamp};
 
 use crate::changes::{
-    ChangeCursor, ChangeEvent, ChangePosition, PartitionChanges, PositionKind, ReadChanges, codec, not_kept,
+    ChangeCursor, ChangeEvent, ChangePosition, PartitionChanges, PositionKind, READ_BYTES, ReadChanges,
+    codec, not_kept,
 };
 use crate::documents::snapshot::DocumentSnapshot;
 use crate::node::Node;
 
-/// Bytes that are read from a partition at once.
-pub const READ_BYTES: usize = 1 << 20;
 /// Maximum number of changes that one call looks at: a stream of a quiet collection next to busy ones returns
 /// in time and continues with the next call.
 const CHANGES_SCANNED_MAX: usize = 100_000;
@@ -80,14 +79,14 @@ struct FollowedPartition {
     is_all: bool,
 }
 
-/// What readers see of a partition of this process: the offset after the last record, and the end of its change log.
+/// Part of a partition of this process that readers see: up to the offset after the last record, and to the end of its change log.
 type SeenHere = Option<(Offset, Offset)>;
 
 /// The change that comes next.
 enum NextChange {
     /// The first one of this partition.
     Of(usize),
-    /// A part of a transaction of which this partition does not show its part yet: the record before this offset.
+    /// A part of a transaction whose part in this partition is not shown yet: it is the record before this offset.
     Behind(usize, Offset),
     /// None.
     Nothing,
@@ -117,7 +116,7 @@ impl ChangeStream {
             return Err(Error::invalid(match position.kind == kind {
                 true => "the position of a change has another number of partitions than this data directory",
                 false => {
-                    "the position of a change is one of a cluster, or of a process that is none of a cluster"
+                    "the position of a change is one of a cluster and this process is alone, or the other way round"
                 }
             }));
         }

@@ -20,7 +20,6 @@ use crate::documents::snapshot::DocumentSnapshot;
 use crate::entry::Entry;
 use crate::node::Node;
 use crate::partition::PendingReply;
-use crate::queries::GLOBAL_PARTITION;
 
 /// A transaction on documents: it reads the documents of the moment at which it began, with its own writes, and writes all or
 /// nothing (snapshot isolation). Of two transactions that write the same document at the same time the second one fails.
@@ -378,8 +377,9 @@ impl Node {
         };
         let replies = participants.iter().map(reply).collect::<Result<Vec<_>>>();
         let appended = replies.and_then(|replies| {
-            let ordering = PartitionId(GLOBAL_PARTITION);
-            self.host.append(ordering, Entry::OrderTransaction(parts), durability, None)?.wait_assigned()?;
+            self.host
+                .append(PartitionId::FIRST, Entry::OrderTransaction(parts), durability, None)?
+                .wait_assigned()?;
             Ok(replies)
         });
         match appended {

@@ -6,11 +6,10 @@ use std::sync::Arc;
 use arrow_array::RecordBatch;
 use arrow_schema::{Field, Schema, SchemaRef};
 use tidemill_flow::arrow;
-use tidemill_types::{Error, FieldType, PartitionId, Result};
+use tidemill_types::{Error, FieldType, Result};
 
 use super::Engine;
 use super::on_demand::find_store_unit;
-use crate::queries::GLOBAL_PARTITION;
 
 /// Start of the first bucket that an aggregation can have, as SiddhiQL writes it.
 const FIRST: &str = "'0001-01-01 00:00:00'";
@@ -37,8 +36,8 @@ impl Engine {
         let (unit, columns) = self.find_aggregation(name, per)?;
         let (from, to) = (instant(within.start.min(LAST_MS - 1)), instant(within.end.max(1)));
         let text = format!("from {name} within {from}, {to} per '{per}' select *");
-        let unit = self.node.app.deployment.queries.unit_name(unit);
-        let found = self.node.client(PartitionId(GLOBAL_PARTITION))?.find_in_unit(&unit, &text)?;
+        let queries = &self.node.app.deployment.queries;
+        let found = self.node.client(queries.home(unit))?.find_in_unit(&queries.unit_name(unit), &text)?;
         let fields = columns.iter().map(|(name, ty)| Field::new(name, ty.arrow(), true));
         let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
         let arrays = found.into_iter().zip(&columns).map(|(column, (_, ty))| arrow::array(column, *ty));

@@ -24,6 +24,7 @@ use crate::directory::environment::{
     Environment, LocalLogProvider, LogProvider, SharedPartitions, TableStore,
 };
 use crate::directory::partition_store::{PartitionStore, StateGroup};
+use crate::directory::partitioning::Partitioning;
 use crate::directory::tables_location;
 use crate::jobs::shared_state;
 use crate::lifecycle::threads::EngineThreads;
@@ -152,7 +153,18 @@ impl EngineBuilder {
             )));
         }
         let partitions = app.as_ref().map_or_else(Default::default, |a| a.settings.clone()).partitions;
-        let data = DataDir::open(&dir, environment.disk.clone(), partitions)?;
+        let mut partitioning = Partitioning::new(partitions);
+        if let Some(options) = &cluster {
+            partitioning.home_rule = cluster::home_rule(&*options.control)?;
+        }
+        let data = DataDir::open(&dir, environment.disk.clone(), partitioning)?;
+        if cluster.is_some() && data.partitioning().home_rule != partitioning.home_rule {
+            return Err(Error::conflict(format!(
+                "{}: belongs to another cluster, whose queries get their partitions by another rule: name a new directory, as that \
+                 of a node is a cache",
+                dir.display()
+            )));
+        }
         if let Some(state) = state {
             environment.partition_store = own_state(state, &data)?;
         }
@@ -216,7 +228,7 @@ fn join_cluster(
         }
     };
     let calls = listener.as_ref().map(|listener| listener.address.clone());
-    let part = Arc::new(ClusterNode::new(options, calls, app, data.partitions(), &*node.host.clock)?);
+    let part = Arc::new(ClusterNode::new(options, calls, app, data.partitioning(), &*node.host.clock)?);
     let first_time = node.cluster.set(part.clone()).is_ok();
     debug_assert!(first_time, "a node joins once");
     let peers = listener.map(|listener| listener.join(node, &part)).transpose()?;

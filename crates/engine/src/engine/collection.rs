@@ -10,7 +10,6 @@ use tidemill_types::{PartitionId, Result, Value};
 use super::Engine;
 use crate::document_parts::place::{PlaceOfId, find_by_id, id_filter};
 use crate::node::Node;
-use crate::queries::GLOBAL_PARTITION;
 
 /// A collection of documents. Reads run on the caller's thread, copy nothing and never wait for others;
 /// writes go through the log as all others do.
@@ -48,7 +47,7 @@ impl<'e> DocumentCollection<'e> {
             }
         };
         let home = match self.node.host.partitions() {
-            1 => PartitionId(GLOBAL_PARTITION),
+            1 => PartitionId::FIRST,
             _ => self.node.partition_of_value(id),
         };
         match in_partition(home)? {

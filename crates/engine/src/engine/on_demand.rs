@@ -6,11 +6,11 @@ use tidemill_flow::Column;
 use tidemill_flow::functions::json_text::to_json;
 use tidemill_lang::siddhi::ast::{OnDemandQuery, OutputAction};
 use tidemill_lang::{FileId, SourceFile, Sources, render_all, siddhi};
-use tidemill_types::{Error, PartitionId, Result};
+use tidemill_types::{Error, Result};
 
 use super::Engine;
 use crate::entry::Entry;
-use crate::queries::{GLOBAL_PARTITION, Queries};
+use crate::queries::Queries;
 use crate::query_info;
 use crate::query_info::QueryInfo;
 
@@ -58,18 +58,18 @@ impl Engine {
     /// a store that it reads, or that the partition waits for, does not answer.
     pub fn query_on_demand(&self, file: Option<&str>, text: &str) -> Result<OnDemandRows> {
         let query = parse_on_demand(text)?;
-        let unit = find_unit(&self.node.app.deployment.queries, file, &query)?;
-        let unit_file =
-            &self.node.app.deployment.queries.files[self.node.app.deployment.queries.units[unit].file].name;
+        let queries = &self.node.app.deployment.queries;
+        let unit = find_unit(queries, file, &query)?;
+        let home = queries.home(unit);
         if let OnDemandQuery::Change(_) = query {
-            let entry = Entry::OnDemand { file: unit_file.clone(), text: text.to_owned() };
-            self.node.write_and_wait(vec![(PartitionId(GLOBAL_PARTITION), entry)], None)?;
+            let entry = Entry::OnDemand { file: queries.file_name(unit).to_owned(), text: text.to_owned() };
+            self.node.write_and_wait(vec![(home, entry)], None)?;
             return Ok(OnDemandRows::new());
         }
-        let partition = self.node.client(PartitionId(GLOBAL_PARTITION))?;
+        let partition = self.node.client(home)?;
         self.catch_up_others()?;
         partition.catch_up()?;
-        let found = partition.find_in_unit(&self.node.app.deployment.queries.unit_name(unit), text)?;
+        let found = partition.find_in_unit(&queries.unit_name(unit), text)?;
         let row = |i: usize| found.iter().map(|column| to_json(&column.get(i))).collect();
         let rows = found.first().map_or(0, Column::len);
         Ok((0..rows).map(row).collect())

@@ -25,7 +25,7 @@ pub fn provenance(payload: &Bytes) -> Result<Option<(PartitionId, Offset, Arriva
         _ => return Ok(None),
     };
     input.source()?;
-    Ok(input.provenance()?.0.map(|(part, offset)| (part, offset, kind)))
+    Ok(input.provenance()?.cause.map(|(part, offset)| (part, offset, kind)))
 }
 
 /// Decodes an entry. `streams` are the streams of the deployed app.
@@ -81,6 +81,16 @@ pub fn decode(payload: &Bytes, streams: &Streams) -> Result<Entry> {
         return Err(Error::corrupt(format!("log entry has {} bytes too many", payload.len() - input.at)));
     }
     Ok(entry)
+}
+
+/// Origin of events.
+struct Provenance {
+    /// Partition that emitted them, and the offset of the record that caused them.
+    cause: Option<(PartitionId, Offset)>,
+    /// True if the node that appended them asks for their outcome.
+    answered: bool,
+    /// See [`Events::depth`].
+    depth: u8,
 }
 
 struct EntryReader<'a> {
@@ -169,13 +179,16 @@ impl EntryReader<'_> {
         Ok(Some(SourcePosition { name, position, epoch }))
     }
 
-    /// Reads the provenance of events, and whether the node that appended them asks for their outcome.
-    fn provenance(&mut self) -> Result<(Option<(PartitionId, Offset)>, bool)> {
-        Ok(match self.u8()? {
-            1 => (Some((PartitionId(self.u32()?), Offset(self.u64()?))), false),
-            kind::ANSWERED => (None, true),
-            _ => (None, false),
-        })
+    fn provenance(&mut self) -> Result<Provenance> {
+        let kind = self.u8()?;
+        let mut read = Provenance { cause: None, answered: kind == kind::ANSWERED, depth: 0 };
+        if kind == 1 || kind == kind::FOLLOWING {
+            read.cause = Some((PartitionId(self.u32()?), Offset(self.u64()?)));
+        }
+        if kind == kind::FOLLOWING {
+            read.depth = self.u8()?;
+        }
+        Ok(read)
     }
 
     fn session(&mut self) -> Result<SessionWrite> {
@@ -227,7 +240,7 @@ impl EntryReader<'_> {
 
     fn events(&mut self, streams: &Streams) -> Result<Events> {
         let source = self.source()?;
-        let (provenance, answered) = self.provenance()?;
+        let Provenance { cause: provenance, answered, depth } = self.provenance()?;
         let n = self.count()?;
         let mut parts = Vec::with_capacity(n);
         for _ in 0..n {
@@ -247,7 +260,7 @@ impl EntryReader<'_> {
         };
         let n = self.count()?;
         let rejected = (0..n).map(|_| self.rejected()).collect::<Result<_>>()?;
-        let events = Events { source, provenance, answered, forwarded: false, parts, order, rejected };
+        let events = Events { source, provenance, answered, forwarded: false, depth, parts, order, rejected };
         events.check_order()?;
         Ok(events)
     }

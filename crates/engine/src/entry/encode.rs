@@ -89,9 +89,10 @@ impl EntryEncoder {
         write_source(out, events.source.as_ref());
         match events.provenance {
             Some((partition, offset)) => {
-                out.push(1);
+                out.push(if events.depth > 0 { kind::FOLLOWING } else { 1 });
                 out.extend(partition.0.to_le_bytes());
                 out.extend(offset.0.to_le_bytes());
+                out.extend((events.depth > 0).then_some(events.depth));
             }
             None if events.answered => out.push(kind::ANSWERED),
             None => out.push(0),

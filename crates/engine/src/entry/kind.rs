@@ -19,3 +19,6 @@ pub const ORDERED_TRANSACTION: u8 = 16;
 
 /// In the place of the provenance of events that have none: the node that appended them asks for their outcome.
 pub const ANSWERED: u8 = 2;
+
+/// In the place of the provenance of events that follow from others: it is there, and how many led to them follows it.
+pub const FOLLOWING: u8 = 3;

@@ -163,6 +163,9 @@ pub struct Events {
     pub answered: bool,
     /// True if the events are already stored in that partition and arrive only for the queries of this one.
     pub forwarded: bool,
+    /// Number of events that led to each other and to these in the partition that forwards them, at most; 0 for those that came from
+    /// outside, and in directories whose files have no homes.
+    pub depth: u8,
     /// Stream and rows of each part.
     pub parts: Vec<(Arc<StreamSchema>, RecordBatch)>,
     /// For each event in order of arrival, the index of its part; `None` if the parts follow one another.

@@ -27,6 +27,7 @@ fn events() -> Entry {
         provenance: Some((PartitionId(1), Offset(9))),
         answered: false,
         forwarded: true,
+        depth: 5,
         parts: vec![(stream(), builder.finish())],
         order: Some(vec![0, 0, 0]),
         rejected: vec![RejectedRow {
@@ -50,9 +51,10 @@ fn entries_round_trip() {
         panic!()
     };
     assert_eq!(
-        (a.source, a.provenance, a.forwarded, a.order, a.rejected),
-        (b.source, b.provenance, b.forwarded, b.order, b.rejected)
+        (a.source, a.provenance, a.forwarded, a.depth, a.order, a.rejected),
+        (b.source, b.provenance, b.forwarded, b.depth, b.order, b.rejected)
     );
+    assert_eq!(provenance(&bytes).unwrap(), Some((PartitionId(1), Offset(9), ArrivalKind::Forwarded)));
     assert_eq!(a.parts[0].1, b.parts[0].1);
 }
 

@@ -22,10 +22,9 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use tidemill_types::{PartitionId, Result};
+use tidemill_types::Result;
 
 use crate::node::Node;
-use crate::queries::GLOBAL_PARTITION;
 use crate::sinks::DeliverySink;
 use scheduler::{Job, JobClass, Schedule};
 
@@ -151,7 +150,7 @@ fn all(node: &Node) -> Vec<Job> {
         schedule: Schedule::every(DISK_SPACE_INTERVAL),
         run: disk_space::job(),
     });
-    if node.app.deployment.queries.has_external_tables(PartitionId(GLOBAL_PARTITION)) {
+    if node.host.partition_ids().any(|id| node.app.deployment.queries.has_external_tables(id)) {
         jobs.push(Job {
             name: "stores".into(),
             class: JobClass::Watch,

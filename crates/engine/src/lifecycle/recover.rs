@@ -49,7 +49,7 @@ pub fn open(
     let mut report = StartupReport::default();
     let DeploymentRecord { app, first_offsets, former, pinned_streams, applied_settings: _ } = record;
     report.warnings.extend(partitions_warning(data, &app.settings));
-    let compiled = compile_app_for(&app, data.partitions())?;
+    let compiled = compile_app_for(&app, data.partitioning())?;
     let partitioner =
         compiled.queries.partitioner(&compiled.program, data.partitions()).with_pinned(&pinned_streams);
     let deployment = Arc::new(Deployment::new(app, compiled, partitioner));
@@ -279,9 +279,14 @@ fn load_state(
         match loaded {
             Ok(mut loaded) => {
                 // what the app before it knew is in the checkpoint of the deploy, which has told what becomes of it
-                if id.0 == 0 && (loaded.state.next > since || since == Offset(0)) {
-                    warnings
-                        .extend(loaded.dropped_files.iter().map(|file| dropped_state_warning(node, file)));
+                if loaded.state.next > since || since == Offset(0) {
+                    for file in &loaded.dropped_files {
+                        let warning = dropped_state_warning(node, file);
+                        // a file may have had state in several partitions
+                        if !warnings.contains(&warning) {
+                            warnings.push(warning);
+                        }
+                    }
                 }
                 warnings.extend(checkpoint::load_trace(
                     &*node.host.disk,

@@ -25,11 +25,10 @@ use tidemill_zones::MissingTail;
 
 use super::{Partition, PartitionProgress};
 use crate::apply::ApplyReply;
-use crate::changes::{ChangeCursor, ChangesPart, not_kept};
+use crate::changes::{ChangeCursor, ChangesPart, READ_BYTES, not_kept};
 use crate::commit::{SessionWrite, TransactionId};
 use crate::document_parts::part::DocumentsPart;
 use crate::document_parts::place::{PlaceOfId, find_by_id};
-use crate::documents::change_stream::READ_BYTES;
 use crate::entry::Entry;
 use crate::queries::UnitName;
 use crate::queries::runtime::QueryCountsByFile;

@@ -294,15 +294,16 @@ impl PeerNodes {
         loop {
             let replies = match self.cluster.owner_of(partition) {
                 None => Err(Error::unavailable("no node owns it")),
-                // nothing is told before all is there
+                // the caller gets all replies or an error
                 Some(owner) => self.read(&owner, partition, kind, payload.clone()),
             };
             match replies {
                 Err(e) if e.kind() == ErrorKind::Unavailable => {
-                    if Instant::now() + RETRY_INTERVAL >= deadline || self.node()?.host.is_stopping() {
+                    let node = self.node()?;
+                    if Instant::now() + RETRY_INTERVAL >= deadline || node.host.is_stopping() {
                         return Err(e.context(format!("partition {partition} cannot be asked")));
                     }
-                    std::thread::sleep(RETRY_INTERVAL);
+                    node.host.clock.sleep(RETRY_INTERVAL);
                 }
                 replies => return replies,
             }

@@ -6,9 +6,9 @@ use arrow_array::RecordBatch;
 use tidemill_types::{PartitionId, Result, Timestamp, event_json};
 
 use super::compile::CompiledApp;
+use super::convert;
 use super::output::StreamOutput;
 use super::runtime::{QueryState, UnitOutput};
-use super::{GLOBAL_PARTITION, convert};
 
 /// Maximum depth at which outputs of one file may lead to others.
 const DEPTH_MAX: u32 = 16;
@@ -35,7 +35,7 @@ pub struct BacktestEvent {
 impl<'c> Backtest<'c> {
     /// Queries that have seen nothing. `compiled`: for one partition.
     pub fn new(compiled: &'c CompiledApp) -> Self {
-        let flow = QueryState::new(&compiled.queries, PartitionId(GLOBAL_PARTITION));
+        let flow = QueryState::new(&compiled.queries, PartitionId::FIRST);
         Self { compiled, flow, out: Vec::new() }
     }
 

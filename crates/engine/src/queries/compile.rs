@@ -19,14 +19,15 @@ use tidemill_types::{Error, Field, FieldType, Mismatch, Result, StreamSchema, di
 
 use super::placement::{self, Placement};
 use super::{
-    GLOBAL_PARTITION, InputMapping, LatePolicy, LateRule, OutputMapping, Queries, QueryFile, Unit,
-    late_policy, retraction_streams, stream_compat, unit_split,
+    InputMapping, LatePolicy, LateRule, OutputMapping, Queries, QueryFile, Unit, late_policy,
+    retraction_streams, stream_compat, unit_split,
 };
 use crate::app::App;
 use crate::app::app_toml;
 use crate::app::connectors::AppConnector;
 use crate::app::settings::Settings;
 use crate::app::{AppFile, TableConfig};
+use crate::directory::partitioning::{HomeRule, Partitioning};
 
 /// A file that was read and makes sense by itself.
 struct ParsedFile {
@@ -51,19 +52,20 @@ pub struct CompiledApp {
     query_stream_sites: BTreeMap<String, DeclarationSite>,
 }
 
-/// Compiles the app's rules and queries; the queries are placed for so many partitions as its settings say.
+/// Compiles the app's rules and queries; the queries are placed as in a new data directory with so many partitions as its
+/// settings say.
 ///
 /// Errors: `Invalid` with all diagnostics, each with its place and what to type.
 pub fn compile_app(app: &App) -> Result<CompiledApp> {
-    compile_app_for(app, app.settings.partitions)
+    compile_app_for(app, Partitioning::new(app.settings.partitions))
 }
 
-/// The same for a data directory that has so many partitions.
-pub fn compile_app_for(app: &App, partitions: u32) -> Result<CompiledApp> {
+/// The same for a data directory with this partitioning.
+pub fn compile_app_for(app: &App, partitioning: Partitioning) -> Result<CompiledApp> {
     let variable = |name: &str| app.vars.get(name).cloned().or_else(|| std::env::var(name).ok());
     let files =
         AppTexts { rules: &app.rules, queries: &app.queries, connected: &app.connected, tables: &app.tables };
-    let compiled = compile(&files, partitions, &app.registry(), limits(&app.settings), &variable)?;
+    let compiled = compile(&files, partitioning, &app.registry(), limits(&app.settings), &variable)?;
     check_tables(app, &compiled)?;
     check_stored(&compiled)?;
     Ok(compiled)
@@ -162,7 +164,7 @@ struct AppTexts<'a> {
 /// Errors: `Invalid` with all diagnostics of the first kind of file that has some.
 fn compile(
     files: &AppTexts<'_>,
-    partitions: u32,
+    partitioning: Partitioning,
     registry: &Registry,
     limits: Limits,
     variable: &dyn Fn(&str) -> Option<String>,
@@ -191,13 +193,13 @@ fn compile(
     }
     let mut placements = Vec::new();
     for file in &read {
-        placements.push(declare_streams(file, &mut declared, partitions, registry)?);
+        placements.push(declare_streams(file, &mut declared, partitioning.partitions, registry)?);
     }
     // connectors of `app.toml` know the streams of all files
     for connector in files.connected {
         let file =
             parse_shown_file(&connector.file(&declared)?, Some(connector.app_toml()), registry, variable)?;
-        placements.push(declare_streams(&file, &mut declared, partitions, registry)?);
+        placements.push(declare_streams(&file, &mut declared, partitioning.partitions, registry)?);
         read.push(file);
     }
     let mut program = Program::compile_with(&sources, &declared)
@@ -217,33 +219,30 @@ fn compile(
             }
         }
     }
-    let mut all = Queries::default();
+    let home_rule = partitioning.home_rule;
+    let context = UnitContext { registry, limits, program: &program, home_rule };
+    let mut all = Queries { home_rule, ..Queries::default() };
     for (number, (file, placement)) in read.into_iter().zip(placements).enumerate() {
         let parts = unit_split::split_file(&file.app, &placement, &file.plan.catalog);
         for (part, everywhere) in parts.into_iter().zip([true, false]) {
             if let Some(part) = part {
-                all.units.push(compile_unit(
-                    &file,
-                    &without_files(&part),
-                    number,
-                    everywhere,
-                    registry,
-                    limits,
-                    &program,
-                )?);
+                all.units.push(compile_unit(&file, &without_files(&part), number, everywhere, &context)?);
             }
         }
         all.document_tables.add_file(
             &file.name,
             file.plan.catalog.stored_tables(),
             &program,
-            (partitions, GLOBAL_PARTITION),
+            (partitioning.partitions, placement::SHARED_STORES_HOME.0),
         )?;
+        let (home, home_reason) = placement::home(&file.name, &file.plan, &placement, partitioning);
         all.files.push(QueryFile {
             idle: idle_option(&file.app)
                 .map_err(|wrong| Error::invalid(render_all(&[wrong], &file.sources)))?,
             identity: identity(&file.app, registry),
             stores: store_names(&file.app),
+            home,
+            home_reason,
             warnings: render_all(&file.plan.warnings, &file.sources),
             placements: placement.elements,
             plan: Arc::new(file.plan),
@@ -375,21 +374,28 @@ pub fn schema(stream: &catalog::CatalogStream, key: Option<&str>) -> Arc<StreamS
     })
 }
 
+/// Parts of an app that its units have in common.
+struct UnitContext<'a> {
+    registry: &'a Registry,
+    limits: Limits,
+    program: &'a Program,
+    home_rule: HomeRule,
+}
+
 /// A part of a file, compiled and connected to the program's streams.
 fn compile_unit(
     file: &ParsedFile,
     part: &ast::App,
     number: usize,
     everywhere: bool,
-    registry: &Registry,
-    limits: Limits,
-    program: &Program,
+    context: &UnitContext<'_>,
 ) -> Result<Unit> {
+    let UnitContext { registry, limits, program, home_rule } = *context;
     let plan = plan::compile(part, registry).map_err(|wrong| {
         Error::internal(format!("a part of {} is wrong:\n{}", file.name, render_all(&wrong, &file.sources)))
     })?;
     let mut inputs = HashMap::new();
-    for name in read_streams(part, registry) {
+    for name in read_streams(part, &plan, registry, home_rule) {
         let (Some(stream), Some(at)) = (program.stream_index(&name), plan.catalog.find(&name)) else {
             continue;
         };
@@ -435,7 +441,9 @@ pub fn written_streams(plan: &AppPlan) -> impl Iterator<Item = &str> {
 }
 
 /// The streams whose events a part wants.
-fn read_streams(part: &ast::App, registry: &Registry) -> Vec<String> {
+fn read_streams(part: &ast::App, plan: &AppPlan, registry: &Registry, home_rule: HomeRule) -> Vec<String> {
+    let is_read_by_sink =
+        |name: &str| plan.sinks.iter().any(|sink| plan.catalog.streams()[sink.stream].name == name);
     let mut reads = Vec::new();
     for element in &part.elements {
         let queries = match element {
@@ -447,9 +455,13 @@ fn read_streams(part: &ast::App, registry: &Registry) -> Vec<String> {
     for definition in &part.definitions {
         match definition {
             Definition::Aggregation(a) => reads.push(catalog::full_name(&a.input.stream)),
-            // what goes to a topic may come back to another stream; files take what is stored
+            // what goes to a topic may come back to another stream; files and connectors take what is stored, and older directories have
+            // forwarded it to queries all the same
             Definition::Stream(s) if s.annotations.iter().any(|a| a.is("sink") && !is_file(a)) => {
-                reads.push(catalog::full_name(&s.id));
+                let name = catalog::full_name(&s.id);
+                if home_rule == HomeRule::First || is_read_by_sink(&name) {
+                    reads.push(name);
+                }
             }
             _ => {}
         }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::{ElementPlacement, GLOBAL_PARTITION, Queries, QueryFile, Unit};
+use super::{ElementPlacement, Queries, QueryFile, Unit};
 
 /// Each query of each file: what it consists of, where it runs and why, what it keeps.
 pub fn explain(queries: &Queries, partitions: u32) -> String {
@@ -11,9 +11,12 @@ pub fn explain(queries: &Queries, partitions: u32) -> String {
         let clock =
             if file.plan.playback { "the clock is that of the events" } else { "the clock is the machine's" };
         let _ = writeln!(out, "{}: {clock}", file.name);
+        if queries.units.iter().any(|unit| unit.file == number && !unit.partitioned) {
+            let _ = writeln!(out, "  home is partition {}: {}", file.home, file.home_reason);
+        }
         late(queries, number, file, &mut out);
         for placed in &file.placements {
-            element(placed, partitions, &mut out);
+            element(file, placed, partitions, &mut out);
         }
     }
     out
@@ -32,10 +35,10 @@ fn late(queries: &Queries, number: usize, file: &QueryFile, out: &mut String) {
     let _ = writeln!(out, "  retractions go to {}", streams.join(", "));
 }
 
-fn element(placed: &ElementPlacement, partitions: u32, out: &mut String) {
+fn element(file: &QueryFile, placed: &ElementPlacement, partitions: u32, out: &mut String) {
     let place = match placed.partitioned {
         true => format!("in each of {partitions} partitions"),
-        false => format!("in partition {GLOBAL_PARTITION}"),
+        false => format!("in partition {}", file.home),
     };
     if let Some(with) = &placed.partition_key {
         let _ = writeln!(out, "  partition with ({with})");

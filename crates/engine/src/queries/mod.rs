@@ -8,6 +8,7 @@
 #![allow(clippy::result_large_err)]
 
 pub mod backtest;
+pub mod comparison;
 pub mod compile;
 pub(crate) mod convert;
 pub mod explain;
@@ -31,11 +32,12 @@ use tidemill_rules::Program;
 use tidemill_types::{Error, FieldType, PartitionId, Result, did_you_mean, partition_of_key};
 
 use crate::app::settings::ChangedQueries;
+use crate::directory::partitioning::HomeRule;
 use crate::document_tables::DocumentTables;
 
 pub use late_policy::{LatePolicy, LateRule};
 pub use log_lines::{LogBatch, LogLines};
-pub use placement::{ElementPlacement, GLOBAL_PARTITION};
+pub use placement::ElementPlacement;
 
 /// The compiled `*.siddhi` files of an app.
 #[derive(Default)]
@@ -46,8 +48,10 @@ pub struct Queries {
     pub units: Vec<Unit>,
     /// By stream of the program, the units that read it.
     readers: Vec<Vec<usize>>,
-    /// By stream of the program, whether a unit that runs in one partition reads it.
-    read_globally: Vec<bool>,
+    /// By stream of the program, the homes of the units that read it and run in one partition, in order.
+    reader_homes: Vec<Vec<PartitionId>>,
+    /// Rule by which files got their homes.
+    pub home_rule: HomeRule,
     /// True if rules look at what queries emit, or queries at what rules emit.
     pub rules_and_queries_interact: bool,
     /// Collections that are tables.
@@ -68,6 +72,10 @@ pub struct QueryFile {
     pub warnings: String,
     /// Its tables, named windows and aggregations.
     pub stores: Vec<String>,
+    /// Partition of the queries that run in one.
+    pub home: PartitionId,
+    /// Reason for that partition, for people.
+    pub home_reason: &'static str,
     /// Placements of its elements, in order.
     pub placements: Vec<ElementPlacement>,
     /// `@app:playback(idle.time, increment)`, milliseconds.
@@ -81,7 +89,7 @@ pub struct QueryFile {
 pub struct UnitName {
     /// Name of its file.
     pub file: String,
-    /// True if it runs in every partition, false if in [`GLOBAL_PARTITION`] only.
+    /// True if it runs in every partition, false if in the home of its file only.
     pub partitioned: bool,
 }
 
@@ -89,7 +97,7 @@ pub struct UnitName {
 pub struct Unit {
     /// The file, by position.
     pub file: usize,
-    /// True if it runs in every partition, false if in [`GLOBAL_PARTITION`] only.
+    /// True if it runs in every partition, false if in the home of its file only.
     pub partitioned: bool,
     /// The queries.
     pub plan: Arc<AppPlan>,
@@ -147,14 +155,19 @@ impl Queries {
         self.readers.get(stream).map_or(&[], Vec::as_slice)
     }
 
-    /// Returns whether events of a stream travel to [`GLOBAL_PARTITION`].
-    pub fn is_read_globally(&self, stream: usize) -> bool {
-        self.read_globally.get(stream).copied().unwrap_or(false)
+    /// The partitions to which events of a stream travel: homes of files whose queries read it and run in one partition.
+    pub fn reader_homes(&self, stream: usize) -> &[PartitionId] {
+        self.reader_homes.get(stream).map_or(&[], Vec::as_slice)
+    }
+
+    /// Returns the home of a unit's file.
+    pub fn home(&self, unit: usize) -> PartitionId {
+        self.files[self.units[unit].file].home
     }
 
     /// Returns whether a unit runs in a partition.
     pub fn runs_in(&self, unit: usize, partition: PartitionId) -> bool {
-        self.units.get(unit).is_some_and(|u| u.partitioned || partition.0 == GLOBAL_PARTITION)
+        self.units.get(unit).is_some_and(|u| u.partitioned || self.files[u.file].home == partition)
     }
 
     /// The unit of a file that runs in one partition.
@@ -204,12 +217,18 @@ impl Queries {
     fn connect(mut self, program: &Program) -> Self {
         let streams = program.streams().len();
         self.readers = vec![Vec::new(); streams];
-        self.read_globally = vec![false; streams];
+        self.reader_homes = vec![Vec::new(); streams];
         for (number, unit) in self.units.iter().enumerate() {
             for stream in unit.inputs.keys() {
                 self.readers[*stream].push(number);
-                self.read_globally[*stream] |= !unit.partitioned;
+                if !unit.partitioned {
+                    self.reader_homes[*stream].push(self.files[unit.file].home);
+                }
             }
+        }
+        for homes in &mut self.reader_homes {
+            homes.sort_unstable();
+            homes.dedup();
         }
         let emits = program.emits();
         let to_rules = self.units.iter().flat_map(|u| u.outputs.values().chain(u.retractions.values()));
@@ -221,11 +240,33 @@ impl Queries {
 
     /// Returns the partitioner, which knows where events of streams without a key live.
     pub fn partitioner(&self, program: &Program, partitions: u32) -> Partitioner {
-        let streams = program.streams().iter().enumerate();
-        let first = streams
-            .filter(|(i, s)| s.key.is_none() && self.is_read_globally(*i))
-            .map(|(_, s)| s.name.clone());
-        Partitioner { partitions, global_streams: first.collect(), pinned_streams: BTreeMap::new() }
+        Partitioner { partitions, stream_homes: self.stream_homes(program), pinned_streams: BTreeMap::new() }
+    }
+
+    /// Returns the partitions of streams without a key that are wanted in some: one of these. Streams that a file reads
+    /// together have the same one, so that they reach its queries in the order in which they arrived.
+    fn stream_homes(&self, program: &Program) -> BTreeMap<String, PartitionId> {
+        let streams = program.streams();
+        let mut groups: Vec<BTreeSet<usize>> = Vec::new();
+        for unit in self.units.iter().filter(|unit| !unit.partitioned) {
+            let mut group: BTreeSet<usize> =
+                unit.inputs.keys().copied().filter(|stream| streams[*stream].key.is_none()).collect();
+            let (joined, others) = groups.into_iter().partition(|known| !known.is_disjoint(&group));
+            groups = others;
+            group.extend(joined.into_iter().flat_map(|known: BTreeSet<usize>| known));
+            groups.push(group);
+        }
+        let mut homes = BTreeMap::new();
+        for group in &groups {
+            let wanted: BTreeSet<PartitionId> =
+                group.iter().flat_map(|stream| self.reader_homes(*stream)).copied().collect();
+            let names: BTreeSet<&str> = group.iter().map(|stream| streams[*stream].name.as_str()).collect();
+            let Some(first) = names.first() else { continue };
+            let place = partition_of_key(first.as_bytes(), wanted.len() as u32);
+            let Some(home) = wanted.iter().nth(place.0 as usize) else { continue };
+            homes.extend(names.iter().map(|name| ((*name).to_owned(), *home)));
+        }
+        homes
     }
 }
 
@@ -234,8 +275,8 @@ impl Queries {
 pub struct Partitioner {
     /// Number of partitions.
     pub partitions: u32,
-    /// Streams without a key whose events are wanted in [`GLOBAL_PARTITION`]: they live there from the start.
-    global_streams: BTreeSet<String>,
+    /// Streams without a key whose events are wanted in some partitions, with the one of these in which they live from the start.
+    stream_homes: BTreeMap<String, PartitionId>,
     /// Streams without a key that stay where their events lie, whatever queries want.
     pinned_streams: BTreeMap<String, PartitionId>,
 }
@@ -261,8 +302,7 @@ impl Partitioner {
     pub fn for_stream(&self, name: &str) -> PartitionId {
         match self.pinned_streams.get(name) {
             Some(kept) => *kept,
-            None if self.global_streams.contains(name) => PartitionId(GLOBAL_PARTITION),
-            None => self.for_key(name.as_bytes()),
+            None => self.stream_homes.get(name).copied().unwrap_or_else(|| self.for_key(name.as_bytes())),
         }
     }
 }

@@ -60,12 +60,20 @@ impl StreamOutput {
 /// Batches that are looked through for the one that an event is in.
 const RECENT_BATCHES: usize = 8;
 
-/// Events on their way to another partition, for the queries there.
+/// Events on their way to other partitions, for the queries there.
 #[derive(Default)]
 pub struct ForwardedEvents {
+    homes: BTreeMap<PartitionId, EventsForHome>,
+}
+
+/// Events on their way to one partition.
+#[derive(Default)]
+struct EventsForHome {
     parts: BTreeMap<usize, RowRefs>,
     /// For each event its stream.
     order: Vec<usize>,
+    /// Greatest depth of an event.
+    depth: u8,
 }
 
 /// Events of one stream: where each lies.
@@ -76,8 +84,23 @@ struct RowRefs {
 }
 
 impl ForwardedEvents {
-    /// Adds row `row` of a batch.
-    pub fn push(&mut self, stream: usize, batch: &RecordBatch, row: usize) {
+    /// Adds row `row` of a batch to what travels to `home`.
+    pub fn push(&mut self, home: PartitionId, stream: usize, batch: &RecordBatch, row: usize, depth: u8) {
+        self.homes.entry(home).or_default().push(stream, batch, row, depth);
+    }
+
+    /// Returns a body of a record for each partition that gets events, in order of partitions.
+    pub fn finish(
+        self,
+        streams: &[Arc<StreamSchema>],
+        from: (PartitionId, Offset),
+    ) -> Result<Vec<(PartitionId, Events)>> {
+        self.homes.into_iter().map(|(home, events)| Ok((home, events.finish(streams, from)?))).collect()
+    }
+}
+
+impl EventsForHome {
+    fn push(&mut self, stream: usize, batch: &RecordBatch, row: usize, depth: u8) {
         let part = self.parts.entry(stream).or_default();
         let recent = part.batches.iter().enumerate().rev().take(RECENT_BATCHES);
         let at = recent.into_iter().find(|(_, b)| is_same_batch(b, batch)).map(|(at, _)| at).unwrap_or_else(
@@ -88,17 +111,10 @@ impl ForwardedEvents {
         );
         part.rows.push((at, row));
         self.order.push(stream);
+        self.depth = self.depth.max(depth);
     }
 
-    /// As the body of a record; none when there are no events.
-    pub fn finish(
-        self,
-        streams: &[Arc<StreamSchema>],
-        from: (PartitionId, Offset),
-    ) -> Result<Option<Events>> {
-        if self.order.is_empty() {
-            return Ok(None);
-        }
+    fn finish(self, streams: &[Arc<StreamSchema>], from: (PartitionId, Offset)) -> Result<Events> {
         let present: Vec<usize> = self.parts.keys().copied().collect();
         let parts = self.parts.into_iter().map(|(stream, part)| {
             let batches: Vec<&RecordBatch> = part.batches.iter().collect();
@@ -108,7 +124,8 @@ impl ForwardedEvents {
         let parts = parts.collect::<Result<Vec<_>>>()?;
         let part = |stream: &usize| present.binary_search(stream).unwrap_or_default() as u16;
         let order = (parts.len() > 1).then(|| self.order.iter().map(part).collect());
-        Ok(Some(Events { provenance: Some(from), forwarded: true, parts, order, ..Events::default() }))
+        let provenance = Some(from);
+        Ok(Events { provenance, forwarded: true, depth: self.depth, parts, order, ..Events::default() })
     }
 }
 

@@ -2,20 +2,21 @@
 //!
 //! A query runs in every partition when what it needs to know of an event lies where the event lies: it looks at each
 //! event by itself, or keeps something for each key of a stream that is spread by that key. Everything else runs in one
-//! partition, to which the events of the streams that it reads travel.
+//! partition, the home of the file, to which the events of the streams that it reads travel.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use tidemill_flow::Registry;
+use tidemill_flow::plan::AppPlan;
 use tidemill_lang::siddhi::ast::{
     Annotation, App, Definition, ExecutionElement, ExprKind, Partition, PartitionKeyKind, Query, Scope,
     SelectItems,
 };
 
-use super::properties::{self, QueryProperties};
+use tidemill_types::PartitionId;
 
-/// The partition in which what is not spread runs.
-pub const GLOBAL_PARTITION: u32 = 0;
+use super::properties::{self, QueryProperties};
+use crate::directory::partitioning::{HomeRule, Partitioning};
 
 /// Placement of an element of a file, and the reason for it.
 #[derive(Debug, Clone)]
@@ -52,6 +53,31 @@ pub struct Placement {
     pub elements: Vec<ElementPlacement>,
     /// The field by which each stream is spread that queries define by writing it.
     pub keys: BTreeMap<String, Option<String>>,
+}
+
+/// Home of files with tables in stores, which other files may have as well.
+pub const SHARED_STORES_HOME: PartitionId = PartitionId::FIRST;
+
+/// Returns the home of a file, and the reason for it, for people. It follows from the file alone: if it followed from other files, a change
+/// of one could take the queries of another one away from their state.
+pub fn home(
+    name: &str,
+    plan: &AppPlan,
+    placement: &Placement,
+    partitioning: Partitioning,
+) -> (PartitionId, &'static str) {
+    let mut queries = placement.elements.iter().flat_map(|placed| &placed.queries);
+    let shares_store =
+        plan.catalog.stored_tables().next().is_some() || queries.any(|(_, facts)| facts.asks_database());
+    if partitioning.partitions == 1 {
+        (PartitionId::FIRST, "there is one partition")
+    } else if partitioning.home_rule == HomeRule::First {
+        (PartitionId::FIRST, "the directory was made before files had homes of their own")
+    } else if shares_store {
+        (SHARED_STORES_HOME, "it uses a store, which other files may use as well")
+    } else {
+        (partitioning.home(name), "it follows from the name of the file")
+    }
 }
 
 /// Context of the placement: all but the queries. Nothing of it lies in every partition.

@@ -360,10 +360,11 @@ impl QueryRuntimes {
     /// Restores the states of the units that are the same; others restart without state. Returns the files
     /// that lost something.
     ///
-    /// Errors: `Corrupt` when a state is damaged.
+    /// Errors: `Corrupt` when a state is damaged; `Conflict` when it belongs to a unit that runs in another partition.
     pub fn restore(
         &mut self,
         queries: &Queries,
+        partition: PartitionId,
         saved: &[SavedUnit],
         mut bytes: &[u8],
     ) -> Result<Vec<String>> {
@@ -378,7 +379,14 @@ impl QueryRuntimes {
                 lost.push(state.file.clone());
                 continue;
             };
-            let Some(Some(running)) = self.units.get_mut(number) else { continue };
+            let Some(Some(running)) = self.units.get_mut(number) else {
+                return Err(Error::conflict(format!(
+                    "partition {partition} has the state of {}, whose queries run in partition {} now: the meta.json of the data \
+                     directory is not the one with which it was made; bring that back",
+                    state.file,
+                    queries.home(number)
+                )));
+            };
             let input: &mut dyn Read = &mut own;
             running.app.restore(input, RestoreMode::Exactly).map_err(|e| {
                 Error::corrupt(format!("the state of {} cannot be read", state.file)).with_source(e)

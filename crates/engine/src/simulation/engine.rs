@@ -26,6 +26,7 @@ use crate::deploy;
 use crate::directory::datadir;
 use crate::directory::datadir::{DataDir, RestoredFrom};
 use crate::directory::environment::{Environment, LogProvider, OpenedLog, TableStore, open_local_log};
+use crate::directory::partitioning::Partitioning;
 use crate::lifecycle::report::StartupReport;
 use crate::lifecycle::{opening, reopen};
 use crate::node::Node;
@@ -211,7 +212,7 @@ impl Machine {
             ..Environment::default()
         };
         *self.clock.power.lock() = None;
-        let data = DataDir::open(Path::new(DIR), disk, PARTITIONS)?;
+        let data = DataDir::open(Path::new(DIR), disk, Partitioning::new(PARTITIONS))?;
         let mut app = app(self.timed);
         app.settings.encryption.keys.clone_from(&self.keys);
         let (node, recovery) = deploy::open(&data, Some(app), &environment)?;

@@ -43,6 +43,7 @@ use crate::deploy;
 use crate::directory::datadir::DataDir;
 use crate::directory::environment::{Environment, LogProvider, OpenedLog, SharedPartitions, TableStore};
 use crate::directory::partition_store::PartitionStore;
+use crate::directory::partitioning::Partitioning;
 use crate::directory::tables_location;
 use crate::documents::snapshot::DocumentSnapshot;
 use crate::entry::Entry;
@@ -53,7 +54,6 @@ use crate::lifecycle::{opening, ownership};
 use crate::node::Node;
 use crate::partition::{Partition, PendingReply};
 use crate::process::clock::Clock;
-use crate::queries::GLOBAL_PARTITION;
 use crate::shared_state::{ObjectPartitionStore, StateOwner};
 
 /// Number of accounts between which amounts move.
@@ -282,7 +282,8 @@ impl TwoEngines {
             single_threaded: true,
             connectors: Connectors::Catalog(self.deliveries.outside().catalog()),
         };
-        let data = DataDir::open(&PathBuf::from(format!("/node{engine}")), disk, PARTITIONS);
+        let data =
+            DataDir::open(&PathBuf::from(format!("/node{engine}")), disk, Partitioning::new(PARTITIONS));
         let data = data.map_err(|e| format!("engine {engine}: {e}"))?;
         let app = app_with_sinks(self.timed);
         let (node, recovery) =
@@ -524,7 +525,7 @@ impl TwoEngines {
         }
         if self.standbys && parts.len() > 1 {
             let entry = Entry::OrderTransaction(parts);
-            node.host.append(PartitionId(GLOBAL_PARTITION), entry, Durability::Fsync, None)?.wait()?;
+            node.host.append(PartitionId::FIRST, entry, Durability::Fsync, None)?.wait()?;
         } else {
             for (part, home) in parts.into_iter().zip(&participants) {
                 node.host.append(*home, Entry::Transaction(part), Durability::Fsync, None)?.wait()?;

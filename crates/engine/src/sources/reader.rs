@@ -17,7 +17,6 @@ use tidemill_types::{Error, Offset, PartitionId, Result};
 use super::append::append_with_retry;
 use crate::entry::Entry;
 use crate::node::Node;
-use crate::queries::GLOBAL_PARTITION;
 
 /// Interval at which a node looks whether it is its turn to read.
 const TURN_POLL: Duration = Duration::from_millis(50);
@@ -103,7 +102,7 @@ impl SourceReader {
 
 /// Returns the epoch in which this node may read; `None` while it is not its turn.
 fn turn(node: &Node) -> Option<u64> {
-    node.cluster.get()?.owned_epoch(PartitionId(GLOBAL_PARTITION), &*node.host.clock)
+    node.cluster.get()?.owned_epoch(PartitionId::FIRST, &*node.host.clock)
 }
 
 /// Calls `read` whenever it is the turn of this node, until the engine stops.

@@ -32,7 +32,6 @@ use crate::node::Node;
 use crate::partition::Partition;
 use crate::process::clock::{Clock, ManualClock};
 use crate::process::store_runtime::StoreRuntime;
-use crate::queries::GLOBAL_PARTITION;
 use crate::queries::compile::CompiledApp;
 use crate::running_app::RunningApp;
 use crate::sinks::SinkSet;
@@ -133,8 +132,9 @@ impl TestEngine {
 
     /// Changes a table by an on-demand query.
     pub fn change_table(&mut self, store: &Stored, text: String) -> Result<()> {
-        let file = self.node.app.deployment.queries.file_name(store.unit).to_owned();
-        self.write(PartitionId(GLOBAL_PARTITION), Entry::OnDemand { file, text }).map(|_| ())
+        let queries = &self.node.app.deployment.queries;
+        let (home, file) = (queries.home(store.unit), queries.file_name(store.unit).to_owned());
+        self.write(home, Entry::OnDemand { file, text }).map(|_| ())
     }
 
     /// Advances the clock to `at` and sends an event.
@@ -310,8 +310,9 @@ impl TestEngine {
     pub fn rows(&self, store: &Stored) -> Result<Vec<Map<String, Json>>> {
         let names: Vec<String> = store.attributes.iter().map(|(name, _)| format!("`{name}`")).collect();
         let query = format!("from `{}` select {}", store.name, names.join(", "));
-        let unit = self.node.app.deployment.queries.unit_name(store.unit);
-        let found = self.node.client(PartitionId(GLOBAL_PARTITION))?.find_in_unit(&unit, &query)?;
+        let queries = &self.node.app.deployment.queries;
+        let partition = self.node.client(queries.home(store.unit))?;
+        let found = partition.find_in_unit(&queries.unit_name(store.unit), &query)?;
         let row = |i: usize| {
             let cells = store.attributes.iter().zip(&found);
             cells.map(|((name, _), column)| (name.clone(), to_json(&column.get(i)))).collect()

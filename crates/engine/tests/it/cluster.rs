@@ -2,6 +2,7 @@
 
 mod changes;
 mod connectors;
+mod homes;
 mod some_replicas;
 mod transactions;
 

@@ -132,12 +132,12 @@ fn partitions_make_no_difference() {
     for told in [
         "late events, up to 3600000 ms behind the clock, correct what was put out; at most 10000000 rows",
         "retractions go to BeatsRetracted, KnownRetracted, LargeRetracted, MeansRetracted",
-        "runs in partition 0: late events correct the whole file",
+        "runs in partition 3: late events correct the whole file",
     ] {
         assert!(text.contains(told), "{text}");
     }
     assert!(
-        engine.queries().unwrap().iter().all(|query| query.runs == "partition 0"),
+        engine.queries().unwrap().iter().all(|query| query.runs == "partition 3"),
         "{:?}",
         engine.queries().unwrap()
     );

@@ -14,6 +14,7 @@ mod document_tables;
 mod documents;
 mod duplicates;
 mod full_disk;
+mod homes;
 mod outages;
 mod power;
 mod queries;

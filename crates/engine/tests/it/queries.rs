@@ -179,7 +179,7 @@ fn how_senders_cut_their_events_makes_no_difference() {
 }
 
 /// Every type, nulls, missing attributes, a time field, outputs that stay, that go to other partitions, and that
-/// queries in partition 0 read.
+/// queries of one partition read.
 const TYPES: &str = "
     @key('symbol')
     define stream Trades (symbol string, price double, size int, at long);
@@ -463,7 +463,7 @@ fn each_query_of_a_partition_says_where_it_runs() {
     let lines: Vec<&str> = text.lines().map(str::trim).collect();
     for name in ["first", "second"] {
         let at = lines.iter().position(|line| *line == name).unwrap();
-        assert!(lines[at + 3].starts_with("runs in partition 0: "), "{text}");
+        assert!(lines[at + 3].starts_with("runs in partition 3: "), "{text}");
     }
 }
 
@@ -475,7 +475,7 @@ fn queries_run_where_their_events_are() {
     for line in [
         "runs in each of 4 partitions: looks at each event by itself",
         "runs in each of 4 partitions: keeps totals of each k, by which its stream is spread",
-        "runs in partition 0: keeps the rows of lengthBatch(100), totals of all keys",
+        "runs in partition 3: keeps the rows of lengthBatch(100), totals of all keys",
         "runs in each of 4 partitions: keeps what it keeps for each key",
         "group pairs",
         "asked for 8 at a time, runs 4 at a time",
@@ -496,7 +496,11 @@ fn queries_run_where_their_events_are() {
     let positive: Vec<i64> = (0..1000).map(|i: i64| i % 7 - 1).filter(|n| *n > 0).collect();
     assert_eq!(events(&engine, "P").len(), positive.len());
     assert_eq!(rows(&engine, "Totals"), positive.len() as u64);
-    assert_eq!(rows(&engine, "Hundreds"), positive.len() as u64 / 100, "each event came to partition 0 once");
+    assert_eq!(
+        rows(&engine, "Hundreds"),
+        positive.len() as u64 / 100,
+        "each event came to the home of the file once"
+    );
     // the largest total of a key is the sum over its events
     let sum_of_key =
         |key: i64| (0..1000).filter(|i| i % 20 == key).map(|i| i % 7 - 1).filter(|n| *n > 0).sum::<i64>();
@@ -511,7 +515,7 @@ fn queries_run_where_their_events_are() {
     assert_eq!(rows(&engine, "Pairs"), pairs as u64);
     let info = engine.queries().unwrap();
     let of = |name: &str| info.iter().find(|q| q.name == name).unwrap();
-    assert_eq!((of("pairs").runs.as_str(), of("all").runs.as_str()), ("every partition", "partition 0"));
+    assert_eq!((of("pairs").runs.as_str(), of("all").runs.as_str()), ("every partition", "partition 3"));
     assert_eq!(of("positive").emitted, positive.len() as u64, "counted over restarts");
     assert_eq!(of("pairs").group.as_deref(), Some("pairs"));
 }

@@ -12,7 +12,7 @@ const SEEDS_MAX: u64 = 40;
 fn simulations_lose_and_double_nothing() {
     let options = SimulationOptions::default();
     let mut total = SimulationReport::default();
-    for seed in 1..=12 {
+    for seed in 1..=16 {
         total.add(&run(seed, &options).unwrap_or_else(|violation| panic!("{violation}")));
     }
     println!("{total:?}");

@@ -97,7 +97,7 @@ fn together_over_several_partitions_and_restarts() {
         assert_eq!(
             (rows(&engine, "Means"), rows(&engine, "Fours")),
             (300, 75),
-            "each event came to partition 0 once"
+            "each event came to the home of the file once"
         );
     }
 }

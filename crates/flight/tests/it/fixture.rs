@@ -22,8 +22,8 @@ use futures::stream::{self, StreamExt, TryStreamExt};
 use parking_lot::Mutex;
 use tidemill_access::{Action, Principal, Resource};
 use tidemill_database::{
-    BatchReply, Database, Description, EncodedReply, Format, QueryRequest, RejectedEvent, SendReceipt,
-    SendRequest, StatementInfo,
+    BatchReply, Database, Description, EncodedReply, Format, Parameter, QueryRequest, RejectedEvent,
+    SendReceipt, SendRequest, StatementInfo,
 };
 use tidemill_flight::{FlightFrontEnd, FlightOptions, FlightSql};
 use tidemill_gateway::{Gateway, ListenOptions, Listener, Metrics, TlsFiles};
@@ -159,14 +159,14 @@ impl FixedDatabase {
             "wide" => of(vec![texts("w", vec![Some("x".repeat(1_000)); number(2) as usize])]),
             "echo" => {
                 let shown = request.parameters.iter().map(|value| match value {
-                    Value::Null => None,
+                    Parameter::Value(Value::Null) => None,
                     value => Some(value.to_string()),
                 });
                 of(vec![texts("value", shown.collect())])
             }
             "same" => match request.parameters.first() {
                 None => (Arc::new(Schema::new(vec![Field::new("v", DataType::Null, true)])), vec![], false),
-                Some(Value::Int(n)) => of(vec![numbers(*n, n + 1).project(&[0]).unwrap()]),
+                Some(Parameter::Value(Value::Int(n))) => of(vec![numbers(*n, n + 1).project(&[0]).unwrap()]),
                 Some(other) => of(vec![texts("n", vec![Some(other.to_string())])]),
             },
             "user" => of(vec![texts("user", vec![Some(request.principal.name().to_owned())])]),
@@ -230,7 +230,7 @@ impl Database for FixedDatabase {
             let batches = batches.inspect(move |_| {
                 let _ = &running;
             });
-            Ok(BatchReply { schema, batches: batches.boxed() })
+            Ok(BatchReply::new(schema, batches.boxed()))
         })
     }
 
@@ -248,7 +248,7 @@ impl Database for FixedDatabase {
                 Some("same") => vec![None],
                 _ => vec![],
             };
-            Ok(Description { parameters, columns })
+            Ok(Description::new(parameters, columns))
         })
     }
 

@@ -1,13 +1,19 @@
 //! Statements that write events, and the end of their transactions.
 
+use std::sync::Arc;
+
 use arrow_array::RecordBatch;
+use arrow_array::cast::AsArray;
+use arrow_array::types::Int64Type;
 use futures::StreamExt;
-use tidemill_database::{AppendReceipt, AppendRequest, CheckedEvents, StagedInsert};
+use tidemill_database::{
+    AppendReceipt, AppendRequest, ChangeGate, CheckedEvents, ColumnOrigin, StagedInsert,
+};
 use tidemill_types::{EventId, Offset, PartitionId};
 
 use super::Connection;
 use super::execute::interruptible;
-use crate::error::{PgError, Result};
+use crate::error::{PgError, Result, code};
 use crate::messages::output;
 use crate::portal::{OpenRows, Portal, PortalRows};
 use crate::settings::STATEMENT_TIMEOUT;
@@ -55,17 +61,51 @@ impl Connection {
         self.tell_rejected(rejected);
         portal.tag = Some(format!("INSERT 0 {count}"));
         match rows {
-            Some(rows) => self.open_batch(rows, portal),
+            Some(rows) => {
+                let origins =
+                    staged.returning.as_ref().map_or_else(Vec::new, |returning| returning.origins());
+                self.open_batch(rows, &origins, portal)
+            }
             None => Ok(PortalRows::Ended),
         }
     }
 
-    fn open_batch(&self, rows: RecordBatch, portal: &Portal) -> Result<PortalRows> {
-        let columns = Column::all(rows.schema_ref())?;
+    fn open_batch(
+        &self,
+        rows: RecordBatch,
+        origins: &[Option<ColumnOrigin>],
+        portal: &Portal,
+    ) -> Result<PortalRows> {
+        let columns = Column::all(rows.schema_ref(), origins)?;
         let batches = futures::stream::iter([Ok(rows)]).boxed();
         let zone = self.session.settings.zone().clone();
         let rows = OpenRows::new(columns.into(), portal.formats.clone(), zone, batches, "");
         Ok(PortalRows::Open(Box::new(rows)))
+    }
+
+    /// Deletes or changes events. Returns how many.
+    ///
+    /// It is cancelled before it changes the first one, or is finished.
+    pub(super) async fn change(&self, text: &str) -> Result<i64> {
+        let gate = Arc::new(ChangeGate::default());
+        let request = self.session.request(text).with_gate(gate.clone());
+        let changed = async {
+            let failed = |error| PgError::of_database(&error, text);
+            let mut reply = self.shared.database.query(request).await.map_err(failed)?;
+            let mut count = 0;
+            while let Some(batch) = reply.batches.next().await {
+                let batch = batch.map_err(failed)?;
+                let numbers =
+                    batch.columns().first().and_then(|column| column.as_primitive_opt::<Int64Type>());
+                count += numbers.map_or(0, |numbers| numbers.iter().flatten().sum());
+            }
+            Ok(count)
+        };
+        let mut changed = std::pin::pin!(changed);
+        match self.interruptible(changed.as_mut()).await {
+            Err(error) if error.code == code::CANCELLED && !gate.cancel() => changed.await,
+            done => done,
+        }
     }
 
     /// Tells how many rows of a statement were not stored.

@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use arrow_array::cast::AsArray;
-use arrow_array::types::Int64Type;
 use arrow_array::{ArrayRef, RecordBatch, StringArray};
 use futures::StreamExt;
 use tokio::time::{Instant, sleep_until};
@@ -99,13 +97,15 @@ impl Connection {
         if let Command::Execute { name, arguments } = &portal.statement.command {
             *portal = self.bind_named(name, arguments, portal)?;
         }
-        let appends = portal.statement.command.appends();
+        let command = &portal.statement.command;
+        let appends = command.appends();
+        let is_interrupted_inside = appends || matches!(command, Command::Change(_));
         if !appends && !self.session.transaction.is_open() {
             // a statement sees what those before it have sent
             self.end_implicit_transaction().await?;
         }
-        let executed = match appends {
-            // it is interrupted before it appends, or not at all
+        let executed = match is_interrupted_inside {
+            // it is interrupted before it writes, or not at all
             true => self.run_portal(portal, rows_max, is_simple).await,
             false => {
                 let cancelled = self.session.key.cancelled();
@@ -133,6 +133,9 @@ impl Connection {
     ) -> Result<Reply> {
         let statement = portal.statement.clone();
         let complete = |tag: String| Ok(Reply::Complete(tag));
+        if statement.command.uses_tables() {
+            self.take_moment().await?;
+        }
         match &statement.command {
             Command::Empty => Ok(Reply::Empty),
             Command::Query(verb) => {
@@ -228,7 +231,7 @@ impl Connection {
             }
             gone = self.wire.closed() => gone?,
         };
-        let found = Column::all(&reply.schema)?;
+        let found = Column::all(&reply.schema, &reply.origins)?;
         let columns = match columns {
             Some(columns) if columns.len() != found.len() => {
                 return Err(PgError::not_supported(format!(
@@ -333,18 +336,20 @@ impl Connection {
         }
     }
 
-    /// Deletes or changes events. Returns how many.
-    async fn change(&self, text: &str) -> Result<i64> {
-        let request = self.session.request(text);
-        let failed = |error| PgError::of_database(&error, text);
-        let mut reply = self.shared.database.query(request).await.map_err(failed)?;
-        let mut count = 0;
-        while let Some(batch) = reply.batches.next().await {
-            let batch = batch.map_err(failed)?;
-            let numbers = batch.columns().first().and_then(|column| column.as_primitive_opt::<Int64Type>());
-            count += numbers.map_or(0, |numbers| numbers.iter().flatten().sum());
+    /// Takes the moment that all statements of the transaction read, if its level asks for one and it has none.
+    async fn take_moment(&mut self) -> Result<()> {
+        let level = self.session.settings.isolation();
+        if !self.session.transaction.use_tables(level) {
+            return Ok(());
         }
-        Ok(count)
+        let principal = self.session.principal.clone();
+        let moment = self.interruptible(async {
+            let moment = self.shared.database.hold_moment(&principal).await;
+            moment.map_err(|error| PgError::of_database(&error, ""))
+        });
+        let moment = moment.await?;
+        self.session.transaction.set_moment(moment);
+        Ok(())
     }
 
     async fn copy_out(&mut self, copy: &CopyOut, whole: &str) -> Result<u64> {

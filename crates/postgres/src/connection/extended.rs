@@ -1,6 +1,6 @@
 //! The extended protocol: statements are prepared, bound to values and executed by messages of their own.
 
-use tidemill_types::Value;
+use tidemill_database::Parameter;
 
 use super::Connection;
 use super::execute::Reply;
@@ -96,7 +96,7 @@ impl Connection {
             let format = output::format_at(&bind.parameter_formats, at);
             parameters::decode(at + 1, value.as_ref(), *ty, format, zone)
         });
-        let mut values = values.collect::<Result<Vec<Value<'static>>>>()?;
+        let mut values = values.collect::<Result<Vec<Parameter>>>()?;
         values.truncate(statement.parameters_used);
         Ok(Portal::new(statement, values, bind.result_formats))
     }

@@ -1,8 +1,9 @@
 //! Statements are checked and described before they run.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use tidemill_types::Value;
+use tidemill_database::Parameter;
 
 use super::Connection;
 use crate::command::{Argument, Command, UNLOCK_ALL};
@@ -12,7 +13,7 @@ use crate::portal::Portal;
 use crate::statement::Prepared;
 use crate::values::column::Column;
 use crate::values::parameters;
-use crate::values::types::ParameterType;
+use crate::values::types::{OID, OID_LIST, ParameterType};
 
 impl Connection {
     /// Prepares a text of one statement, whose client has named the types of the first parameters; 0 for one that it does not
@@ -86,13 +87,14 @@ impl Connection {
         });
         let description = described.await?;
         let used = description.parameters.len();
+        let oids = casts_to_oid(text);
         let parameters = (0..used.max(types.len())).map(|at| {
-            let given = types.get(at).copied().flatten();
+            let given = types.get(at).copied().flatten().or_else(|| oids.get(&(at + 1)).copied());
             let expected = description.parameters.get(at).and_then(Option::as_ref);
             given.unwrap_or_else(|| ParameterType::of_column(expected))
         });
         let parameters = parameters.collect();
-        let columns = Column::all(&description.columns)?;
+        let columns = Column::all(&description.columns, &description.origins)?;
         // without RETURNING there are no rows
         let has_rows = command != Command::Insert || !columns.is_empty();
         let (text, columns) = (text.to_owned(), has_rows.then_some(columns));
@@ -133,7 +135,7 @@ impl Connection {
             };
             parameters::decode(at + 1, text.as_ref(), *ty, crate::messages::input::Format::Text, zone)
         });
-        let mut values = values.collect::<Result<Vec<Value<'static>>>>()?;
+        let mut values = values.collect::<Result<Vec<Parameter>>>()?;
         values.truncate(statement.parameters_used);
         Ok(Portal::new(statement, values, portal.formats.clone()))
     }
@@ -144,5 +146,33 @@ pub(super) fn show_columns(name: Option<&str>) -> Vec<Column> {
     match name {
         Some(name) => vec![Column::text(&name.to_lowercase())],
         None => ["name", "setting", "description"].map(Column::text).into(),
+    }
+}
+
+/// Returns the types of parameters, by number from 1, that the text casts to `oid` or `oid[]`: numbers for the database, and for clients types of
+/// their own. asyncpg looks types up by a statement with `$1::oid[]`, and would look up any other list before.
+fn casts_to_oid(text: &str) -> BTreeMap<usize, ParameterType> {
+    let mut casts = BTreeMap::new();
+    let tokens: Vec<&str> = lexer::tokens(text).map(|token| &text[token.start..token.end]).collect();
+    for (at, token) in tokens.iter().enumerate() {
+        let number = token.strip_prefix('$').and_then(|number| number.parse().ok());
+        let Some((number, [":", ":", ty, rest @ ..])) = number.zip(tokens.get(at + 1..)) else { continue };
+        if ty.eq_ignore_ascii_case("oid") {
+            let is_list = rest.starts_with(&["[", "]"]);
+            casts.insert(number, ParameterType::of_oid(if is_list { OID_LIST } else { OID }));
+        }
+    }
+    casts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn casts_to_oid_are_found_in_the_text() {
+        let text = "SELECT '$1::oid' FROM t WHERE a = any($2::OID[]) AND b = $3 :: oid AND c = $4::oidvector AND d = $5 -- $6::oid";
+        let found: Vec<(usize, u32)> = casts_to_oid(text).into_iter().map(|(at, ty)| (at, ty.oid)).collect();
+        assert_eq!(found, [(2, OID_LIST), (3, OID)]);
     }
 }

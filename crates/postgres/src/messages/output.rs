@@ -123,9 +123,9 @@ pub(crate) fn row_description(out: &mut BytesMut, columns: &[Column], formats: &
         out.put_u16(count(columns.len()));
         for (at, column) in columns.iter().enumerate() {
             put_text(out, &column.name);
-            // no column is that of a table in the catalog
-            out.put_u32(0);
-            out.put_u16(0);
+            let origin = column.origin;
+            out.put_u32(origin.map_or(0, |origin| origin.table));
+            out.put_u16(origin.map_or(0, |origin| origin.column));
             out.put_u32(column.ty.oid());
             out.put_i16(column.ty.bytes());
             out.put_i32(column.modifier);

@@ -3,6 +3,7 @@
 mod catalog_type;
 pub(crate) mod column;
 pub(crate) mod encode;
+mod lists;
 mod numeric;
 pub(crate) mod parameters;
 mod times;

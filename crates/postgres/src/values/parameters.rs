@@ -1,7 +1,7 @@
 //! Values of parameters: from the text or binary format of their type to values of the database.
 //!
 //! The database has numbers, texts and instants, and reads texts as what their place expects. So dates, times, intervals and decimals
-//! become the text of their value, which says all of it.
+//! become the text of their value, which says all of it. Lists have values of one of these kinds.
 
 use std::fmt::Write;
 
@@ -9,13 +9,14 @@ use bytes::Bytes;
 use jiff::Timestamp as Instant;
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
+use tidemill_database::Parameter;
 use tidemill_types::{Timestamp, Value};
 
 use crate::error::{PgError, Result, code};
 use crate::messages::input::Format;
-use crate::values::numeric;
 use crate::values::times::{DAY_MICROS, Day, EPOCH_DAYS, EPOCH_MICROS, SECOND_MICROS};
-use crate::values::types::{JSONB, OID, ParameterType, Scalar};
+use crate::values::types::{JSONB, OID, ParameterType, ReadAs, Scalar, ScalarType};
+use crate::values::{lists, numeric};
 
 /// Reads the value of parameter `number`, from 1; a text without a zone is an instant in `zone`.
 ///
@@ -26,18 +27,21 @@ pub(crate) fn decode(
     ty: ParameterType,
     format: Format,
     zone: &TimeZone,
-) -> Result<Value<'static>> {
-    let Some(bytes) = value else { return Ok(Value::Null) };
-    let Some(scalar) = ty.ty else {
+) -> Result<Parameter> {
+    let Some(bytes) = value else { return Ok(Value::Null.into()) };
+    let Some(read_as) = ty.read_as else {
         return Err(PgError::not_supported(format!(
-            "parameter ${number}: values of the type with oid {} are not supported: send a text, a number or a time, or write the value \
-             into the statement",
+            "parameter ${number}: values of the type with oid {} are not supported: send a text, a number, a time or a list of them, or \
+             write the value into the statement",
             ty.oid
         )));
     };
-    let decoded = match format {
-        Format::Text => text(bytes).and_then(|text| of_text(text, scalar, zone)),
-        Format::Binary => of_binary(bytes, ty.oid, scalar),
+    let decoded = match (read_as, format) {
+        (ReadAs::Scalar(ty), Format::Text) => {
+            text(bytes).and_then(|text| of_text(text, ty.scalar, zone)).map(Parameter::Value)
+        }
+        (ReadAs::Scalar(ty), Format::Binary) => of_binary(bytes, ty).map(Parameter::Value),
+        (ReadAs::List(item), format) => lists::decode(bytes, item, format, zone).map(Parameter::List),
     };
     decoded.map_err(|error| PgError { message: format!("parameter ${number}: {}", error.message), ..error })
 }
@@ -140,7 +144,7 @@ pub(crate) fn instant(text: &str, zone: &TimeZone) -> Option<Timestamp> {
     Some(micros(zone.to_ambiguous_zoned(civil).compatible().ok()?.timestamp()))
 }
 
-fn text(bytes: &Bytes) -> Result<&str> {
+pub(super) fn text(bytes: &Bytes) -> Result<&str> {
     let text = std::str::from_utf8(bytes);
     let text = text.map_err(|e| {
         PgError::new(code::UNTRANSLATABLE, format!("invalid byte sequence for encoding \"UTF8\": {e}"))
@@ -159,7 +163,7 @@ fn of_bytes(bytes: Vec<u8>) -> Result<Value<'static>> {
 }
 
 /// Reads a value of the binary format.
-fn of_binary(bytes: &Bytes, oid: u32, ty: Scalar) -> Result<Value<'static>> {
+pub(super) fn of_binary(bytes: &Bytes, ScalarType { oid, scalar: ty }: ScalarType) -> Result<Value<'static>> {
     let malformed = || {
         PgError::new(
             code::INVALID_BINARY,
@@ -276,9 +280,9 @@ mod tests {
 
     use super::*;
 
-    fn value(ty: Scalar, bytes: &'static [u8], format: Format) -> Result<Value<'static>> {
+    fn value(ty: Scalar, bytes: &'static [u8], format: Format) -> Result<Parameter> {
         let bytes = Bytes::from_static(bytes);
-        decode(1, Some(&bytes), ParameterType { oid: ty.oid(), ty: Some(ty) }, format, &TimeZone::UTC)
+        decode(1, Some(&bytes), ParameterType::of_oid(ty.oid()), format, &TimeZone::UTC)
     }
 
     #[test]
@@ -351,8 +355,8 @@ mod tests {
         ] {
             assert!(value(ty, bytes, Format::Binary).is_err(), "{ty:?} {bytes:?}");
         }
-        let list = ParameterType::of_oid(1007);
-        let error = decode(2, Some(&Bytes::new()), list, Format::Text, &TimeZone::UTC).unwrap_err();
+        let point = ParameterType::of_oid(600);
+        let error = decode(2, Some(&Bytes::new()), point, Format::Text, &TimeZone::UTC).unwrap_err();
         assert_eq!((error.code, error.message.contains("$2")), (code::NOT_SUPPORTED, true));
     }
 

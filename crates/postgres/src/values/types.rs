@@ -167,31 +167,56 @@ pub(crate) struct ParameterType {
     /// Number that the client has given, or that of the type that the database expects.
     pub oid: u32,
     /// Type as which its values are read; `None` if they cannot be.
-    pub ty: Option<Scalar>,
+    pub read_as: Option<ReadAs>,
 }
 
-/// Oids of types without a column of ours, and the type as which their values are read.
-const OTHERS: [(u32, Scalar); 7] = [
-    (18, Scalar::Text),   // "char"
-    (19, Scalar::Text),   // name
-    (26, Scalar::Int8),   // oid, as a text only
-    (705, Scalar::Text),  // unknown
-    (1042, Scalar::Text), // bpchar
-    (1043, Scalar::Text), // varchar
-    (3802, Scalar::Json), // jsonb
+/// Type as which values of a parameter are read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ReadAs {
+    Scalar(ScalarType),
+    /// List of such values.
+    List(ScalarType),
+}
+
+/// Number of a type, and the type as which its values are read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ScalarType {
+    pub oid: u32,
+    pub scalar: Scalar,
+}
+
+/// Types without a column of ours: their oid, that of their lists (0 for none), and the type as which their values are read.
+const OTHERS: [(u32, u32, Scalar); 7] = [
+    (18, 1002, Scalar::Text), // "char"
+    (19, 1003, Scalar::Text), // name
+    (OID, OID_LIST, Scalar::Int8),
+    (705, 0, Scalar::Text),     // unknown
+    (1042, 1014, Scalar::Text), // bpchar
+    (1043, 1015, Scalar::Text), // varchar
+    (3802, 3807, Scalar::Json), // jsonb
 ];
 
 /// Oid of `jsonb`, whose binary format begins with its version.
 pub(crate) const JSONB: u32 = 3802;
 /// Oid of `oid`, whose binary format is that of an unsigned number of four bytes.
 pub(crate) const OID: u32 = 26;
+/// Oid of `oid[]`.
+pub(crate) const OID_LIST: u32 = 1028;
 
 impl ParameterType {
     /// Returns the type of this number.
     pub fn of_oid(oid: u32) -> Self {
-        let own = SCALARS.iter().map(|row| (row.1, row.0));
-        let ty = own.chain(OTHERS).find(|(known, _)| *known == oid).map(|(_, ty)| ty);
-        Self { oid, ty }
+        let own = SCALARS.iter().map(|row| (row.1, row.2, row.0));
+        let read_as = own.chain(OTHERS).find_map(|(own, list, scalar)| {
+            let ty = ScalarType { oid: own, scalar };
+            match oid {
+                0 => None,
+                oid if oid == own => Some(ReadAs::Scalar(ty)),
+                oid if oid == list => Some(ReadAs::List(ty)),
+                _ => None,
+            }
+        });
+        Self { oid, read_as }
     }
 
     /// Returns the type that the database expects; a text if it does not say.
@@ -200,25 +225,34 @@ impl ParameterType {
         Self::of_oid(ty.oid())
     }
 
-    /// Returns the type with this name in `PREPARE` or a cast; `None` for an unknown one.
+    /// Returns the type with this name in `PREPARE`, whose words have one space between them; `None` for an unknown one.
     pub fn of_name(name: &str) -> Option<Self> {
         let name = name.to_ascii_lowercase();
-        let name = match name.as_str() {
-            "bool" => "boolean",
-            "int8" => "bigint",
-            "int2" => "smallint",
-            "int" | "int4" => "integer",
-            "float4" => "real",
-            "float8" | "float" | "double" => "double precision",
-            "decimal" => "numeric",
-            "varchar" | "character varying" | "char" | "bpchar" | "name" | "unknown" => "text",
-            "jsonb" => "json",
-            "time" => "time without time zone",
-            "timestamp" => "timestamp without time zone",
-            "timestamptz" => "timestamp with time zone",
-            other => other,
-        };
-        SCALARS.iter().find(|row| row.4 == name).map(|row| Self { oid: row.1, ty: Some(row.0) })
+        if let Some(item) = name.strip_suffix("[ ]").or_else(|| name.strip_suffix("[]")) {
+            let item = SCALARS.iter().find(|row| row.4 == full_name(item.trim_end()))?;
+            return Some(Self::of_oid(item.2));
+        }
+        let row = SCALARS.iter().find(|row| row.4 == full_name(&name))?;
+        Some(Self::of_oid(row.1))
+    }
+}
+
+/// Returns the name in SQL of a type that may have a short one.
+fn full_name(name: &str) -> &str {
+    match name {
+        "bool" => "boolean",
+        "int8" => "bigint",
+        "int2" => "smallint",
+        "int" | "int4" => "integer",
+        "float4" => "real",
+        "float8" | "float" | "double" => "double precision",
+        "decimal" => "numeric",
+        "varchar" | "character varying" | "char" | "bpchar" | "name" | "unknown" => "text",
+        "jsonb" => "json",
+        "time" => "time without time zone",
+        "timestamp" => "timestamp without time zone",
+        "timestamptz" => "timestamp with time zone",
+        other => other,
     }
 }
 
@@ -234,9 +268,17 @@ mod tests {
         assert_eq!(oids.len(), 2 * SCALARS.len());
         for (scalar, ..) in SCALARS {
             assert_eq!(scalar.row().0, scalar);
-            assert_eq!(ParameterType::of_oid(scalar.oid()).ty, Some(scalar));
-            assert_eq!(ParameterType::of_name(scalar.name()).unwrap().ty, Some(scalar));
+            let ty = ScalarType { oid: scalar.oid(), scalar };
+            let list = PgType::Array(scalar).oid();
+            assert_eq!(ParameterType::of_oid(scalar.oid()).read_as, Some(ReadAs::Scalar(ty)));
+            assert_eq!(ParameterType::of_oid(list).read_as, Some(ReadAs::List(ty)));
+            assert_eq!(ParameterType::of_name(scalar.name()), Some(ParameterType::of_oid(scalar.oid())));
+            for name in [format!("{}[]", scalar.name()), format!("{} [ ]", scalar.name())] {
+                assert_eq!(ParameterType::of_name(&name), Some(ParameterType::of_oid(list)));
+            }
         }
-        assert_eq!(ParameterType::of_oid(1009).ty, None, "a list of texts");
+        let names = ParameterType::of_oid(1003).read_as;
+        assert_eq!(names, Some(ReadAs::List(ScalarType { oid: 19, scalar: Scalar::Text })), "name[]");
+        assert_eq!((ParameterType::of_oid(0).read_as, ParameterType::of_oid(600).read_as), (None, None));
     }
 }

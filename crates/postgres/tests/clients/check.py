@@ -307,6 +307,65 @@ def records_that_are_copied():
     asyncio.run(write())
 
 
+@check("sqlalchemy")
+def lists_and_one_moment_with_psycopg():
+    import psycopg
+
+    with psycopg_connection(autocommit=True) as connection:
+        with connection.cursor().copy('COPY "Sent" (id, client, n) FROM STDIN') as copy:
+            for row in range(10):
+                copy.write_row((f"l{row}", "psycopg-list", row))
+        select = 'SELECT n FROM "Sent" WHERE client = %s AND n = ANY(%s) ORDER BY n'
+        for binary in (False, True):
+            rows = connection.cursor(binary=binary).execute(select, ("psycopg-list", [3, 5, 77]), binary=binary).fetchall()
+            expect(rows, [(3,), (5,)])
+        rows = connection.execute('SELECT id FROM "Sent" WHERE id = ANY(%s) AND n <> ALL(%s)', (["l1", "l2", None], [2])).fetchall()
+        expect(rows, [("l1",)])
+        expect(connection.execute(select, ("psycopg-list", [])).fetchall(), [])
+        column = connection.execute('SELECT n AS m FROM "Sent" LIMIT 1').pgresult
+        expect(column.ftablecol(0), 3)
+        table = connection.execute("SELECT 'events.\"Sent\"'::regclass::oid").fetchone()[0]
+        expect(column.ftable(0), table)
+    count = 'SELECT count(*) FROM "Sent" WHERE client = %s'
+    with psycopg_connection() as reader, psycopg_connection(autocommit=True) as writer:
+        reader.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+        before = reader.execute(count, ("psycopg-moment",)).fetchone()
+        writer.execute('INSERT INTO "Sent" (id, client) VALUES (%s, %s)', ("o1", "psycopg-moment"))
+        expect(reader.execute(count, ("psycopg-moment",)).fetchone(), before)
+        reader.commit()
+        expect(reader.execute(count, ("psycopg-moment",)).fetchone(), (before[0] + 1,))
+
+
+@check("asyncpg")
+def lists_with_asyncpg():
+    import asyncio
+    import datetime
+
+    import asyncpg
+
+    async def read():
+        connection = await asyncpg.connect(host=HOST, port=int(PORT), user="admin", password=PASSWORD, database="tidemill")
+        at = datetime.datetime(2024, 5, 1, 10, tzinfo=datetime.timezone.utc)
+        rows = [(f"k{row}", "asyncpg-list", row, row / 2, row % 2 == 0, at) for row in range(10)]
+        columns = ["id", "client", "n", "speed", "seen", "at"]
+        await connection.copy_records_to_table("Sent", records=rows, columns=columns, schema_name="events")
+        for condition, value, count in [
+            ("n = ANY($2)", [1, 2, 99], 2), ("n = ANY($2::int[])", [1, None], 1), ("id = ANY($2::text[])", ["k1", "x"], 1),
+            ("speed <> ALL($2)", [0.5, 1.0], 8), ("seen = ANY($2::bool[])", [True], 5), ("at = ANY($2)", [at], 10),
+            ("big = ANY($2)", [1], 0), ("n > ALL($2)", [], 10),
+        ]:
+            text = f'SELECT count(*) FROM "Sent" WHERE client = $1 AND {condition}'
+            expect((condition, await connection.fetchval(text, "asyncpg-list", value)), (condition, count))
+        sent = await connection.execute(
+            'INSERT INTO "Sent" (id, client, n) SELECT unnest($1::text[]), \'asyncpg-unnest\', unnest($2::int[])', ["u1", "u2"], [1, 2])
+        expect(sent, "INSERT 0 2")
+        async with connection.transaction(isolation="repeatable_read"):
+            expect(await connection.fetchval("SHOW transaction_isolation"), "repeatable read")
+        await connection.close()
+
+    asyncio.run(read())
+
+
 @check("pgjdbc")
 def batches_and_copies():
     jar = os.path.join(DIRECTORY, "postgresql.jar")

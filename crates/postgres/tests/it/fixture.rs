@@ -20,8 +20,9 @@ use futures::stream::{self, StreamExt};
 use parking_lot::Mutex;
 use tidemill_access::Principal;
 use tidemill_database::{
-    AppendReceipt, AppendRequest, BadRows, BatchReply, Database, Description, EncodedReply, Format,
-    OpenStream, QueryRequest, Returning, SendReceipt, SendRequest, StagedInsert, StatementInfo,
+    AppendReceipt, AppendRequest, BadRows, BatchReply, ColumnOrigin, Database, Description, EncodedReply,
+    Format, HeldMoment, OpenStream, Parameter, QueryRequest, Returning, SendReceipt, SendRequest,
+    StagedInsert, StatementInfo,
 };
 use tidemill_gateway::{Gateway, ListenOptions, Listener, Metrics, TlsFiles};
 use tidemill_postgres::{PostgresFrontEnd, PostgresOptions};
@@ -30,6 +31,7 @@ use tidemill_types::{
     Error, ErrorKind, EventId, Field, FieldType, Offset, PartitionId, Result, RowDecoder, RowOrigin,
     StreamSchema, Timestamp, Value, event_json,
 };
+use tokio::sync::Semaphore;
 
 /// Database whose statements are words: `SELECT types` has a row of each type, one of nulls and one of limits, `SELECT rows N` has
 /// the numbers from 0, `SELECT stored` takes the events that were appended since the last time, `SELECT wait` never ends, `SELECT fail N` fails after N rows, `SELECT echo …` has its parameters as they arrived,
@@ -40,8 +42,25 @@ use tidemill_types::{
 pub struct FixedDatabase {
     /// Statements whose rows are not dropped yet.
     pub running: Arc<AtomicUsize>,
+    /// Number of moments that were held.
+    moments: Arc<AtomicUsize>,
+    /// Steps of `DELETE slow`.
+    pub changes: Arc<Changes>,
     /// Events that were appended, as JSON, by request.
     appended: Arc<Mutex<Vec<Vec<String>>>>,
+}
+
+/// `DELETE slow` waits for a permit of `begin` before it changes events, and for one of `done` after it has begun.
+pub struct Changes {
+    pub begin: Semaphore,
+    pub done: Semaphore,
+    pub begun: AtomicUsize,
+}
+
+impl Default for Changes {
+    fn default() -> Self {
+        Self { begin: Semaphore::new(0), done: Semaphore::new(0), begun: AtomicUsize::new(0) }
+    }
 }
 
 struct Running(Arc<AtomicUsize>);
@@ -186,7 +205,7 @@ fn staged(request: &QueryRequest) -> Result<StagedInsert> {
     }
     for (n, value) in (0..).zip(&request.parameters) {
         let cell = match value {
-            Value::Int(value) => CellValue::Int(*value),
+            Parameter::Value(Value::Int(value)) => CellValue::Int(*value),
             other => panic!("{other}"),
         };
         rows.push_cells(RowOrigin::of_row(n), 0, [("n", cell)], Timestamp(0), b"");
@@ -235,8 +254,19 @@ fn parameter_type(word: &str) -> Option<DataType> {
         "timestamp" => DataType::Timestamp(TimeUnit::Microsecond, None),
         "date" => DataType::Date32,
         "text" => DataType::Utf8,
+        "int4[]" => DataType::new_list(DataType::Int32, true),
+        "text[]" => DataType::new_list(DataType::Utf8, true),
         _ => return None,
     })
+}
+
+/// Origins of the columns of `SELECT rows`: the first is column 3 of table 20,000.
+fn origins(request: &QueryRequest, columns: &SchemaRef) -> Vec<Option<ColumnOrigin>> {
+    let mut origins = vec![None; columns.fields().len()];
+    if request.asks_origins && request.text.starts_with("SELECT rows") {
+        origins[0] = Some(ColumnOrigin { table: 20_000, column: 3 });
+    }
+    origins
 }
 
 /// Rows of a statement.
@@ -260,6 +290,11 @@ fn batches(
             of(starts.map(|start| numbers(start, (start + 1_000).min(count))).collect())
         }
         "wait" => (numbers(0, 0).schema(), vec![], true),
+        "moment" => {
+            let number = request.moment.as_ref().and_then(|moment| moment.content::<usize>());
+            of(vec![texts("moment", vec![number.map(|number| number.to_string())])])
+        }
+        "old" => return Err(Error::conflict("snapshot too old: begin it again")),
         "fail" => {
             let error = Error::limit("the query needs more memory (`sql.memory_bytes`) than there is");
             (numbers(0, 0).schema(), vec![Ok(numbers(0, number(2))), Err(error)], false)
@@ -267,7 +302,7 @@ fn batches(
         "wide" => of(vec![texts("w", vec![Some("x".repeat(number(2))); 100])]),
         "echo" => {
             let shown = request.parameters.iter().map(|value| match value {
-                Value::Null => None,
+                Parameter::Value(Value::Null) => None,
                 value => Some(value.to_string()),
             });
             of(vec![texts("value", shown.collect())])
@@ -295,6 +330,15 @@ impl Database for FixedDatabase {
         self.running.fetch_add(1, Ordering::SeqCst);
         let (running, database) = (Running(self.running.clone()), self.clone());
         Box::pin(async move {
+            if request.text == "DELETE slow" {
+                let changes = &database.changes;
+                changes.begin.acquire().await.unwrap().forget();
+                if request.gate.as_ref().is_some_and(|gate| !gate.begin()) {
+                    return Err(Error::conflict("the statement was cancelled"));
+                }
+                changes.begun.fetch_add(1, Ordering::SeqCst);
+                changes.done.acquire().await.unwrap().forget();
+            }
             let (schema, batches, is_endless) = batches(&database, &request)?;
             let batches = stream::iter(batches);
             let batches = match is_endless {
@@ -304,7 +348,8 @@ impl Database for FixedDatabase {
             let batches = batches.inspect(move |_| {
                 let _ = &running;
             });
-            Ok(BatchReply { schema, batches: batches.boxed() })
+            let origins = origins(&request, &schema);
+            Ok(BatchReply { schema, batches: batches.boxed(), origins })
         })
     }
 
@@ -319,13 +364,27 @@ impl Database for FixedDatabase {
                 let columns = staged(&request.clone().with_bad_rows(BadRows::Keep))?.returning;
                 let columns = columns.map_or_else(|| Arc::new(Schema::empty()), |rows| rows.schema());
                 let count = request.text.matches('$').count();
-                return Ok(Description { parameters: vec![Some(DataType::Int64); count], columns });
+                let origins = origins(&request, &columns);
+                let parameters = vec![Some(DataType::Int64); count];
+                return Ok(Description { parameters, columns, origins });
             }
             let (columns, ..) = batches(&database, &request)?;
             let mut words = request.text.split_whitespace().skip(1);
             let is_echo = words.next() == Some("echo");
             let parameters = words.filter(|_| is_echo).map(parameter_type).collect();
-            Ok(Description { parameters, columns })
+            let origins = origins(&request, &columns);
+            Ok(Description { parameters, columns, origins })
+        })
+    }
+
+    fn hold_moment(&self, principal: &Principal) -> BoxFuture<'static, Result<HeldMoment>> {
+        let number = self.moments.fetch_add(1, Ordering::SeqCst) + 1;
+        let is_full = principal.name() == "full";
+        Box::pin(async move {
+            match is_full {
+                true => Err(Error::limit("64 transactions with REPEATABLE READ are open: try again")),
+                false => Ok(HeldMoment::new(Arc::new(number))),
+            }
         })
     }
 
@@ -394,6 +453,7 @@ impl Database for FixedDatabase {
 pub struct Server {
     pub address: SocketAddr,
     pub running: Arc<AtomicUsize>,
+    pub changes: Arc<Changes>,
     gateway: Gateway,
 }
 
@@ -404,12 +464,13 @@ impl Server {
 
     pub async fn start_with(options: PostgresOptions, tls: Option<TlsFiles>, connections_max: usize) -> Self {
         let database = FixedDatabase::default();
-        let running = database.running.clone();
+        let (running, changes) = (database.running.clone(), database.changes.clone());
         let front_end = Arc::new(PostgresFrontEnd::new(Arc::new(database), options));
         let listen = ListenOptions { tls, connections_max, ..ListenOptions::new(([127, 0, 0, 1], 0).into()) };
         let listener = Listener::bind(front_end, listen).await.unwrap();
         let address = listener.address();
-        Self { address, running, gateway: Gateway::start(vec![listener], Arc::new(Metrics::default())) }
+        let gateway = Gateway::start(vec![listener], Arc::new(Metrics::default()));
+        Self { address, running, changes, gateway }
     }
 
     pub async fn shutdown(self, grace: Duration) -> usize {

@@ -151,12 +151,15 @@ pub fn show(reply: &Reply) -> String {
             let mut out = "RowDescription".to_owned();
             for _ in 0..content.u16() {
                 let name = content.text();
-                content.take(6);
+                let (table, number) = (content.i32(), content.u16());
                 let (oid, size, modifier, format) =
                     (content.i32(), content.u16().cast_signed(), content.i32(), content.u16());
                 let _ = write!(out, " {name}:{oid}/{size}");
                 if modifier != -1 {
                     let _ = write!(out, "/{modifier}");
+                }
+                if table != 0 || number != 0 {
+                    let _ = write!(out, " of {table}.{number}");
                 }
                 if format == 1 {
                     out += " binary";

@@ -162,3 +162,32 @@ async fn replies_come_with_flush_and_errors_at_once() {
     session.send(&message('S', b"")).await;
     assert_eq!(shown(&session.until_ready().await), ["ReadyForQuery I"]);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_change_is_cancelled_before_it_begins_or_is_finished() {
+    let server = Server::start(PostgresOptions::default()).await;
+    let mut session = Raw::session(server.address).await;
+    let (process, key) = session.key.clone();
+    let cancel = async || {
+        let mut other = Raw::open(server.address).await;
+        other.send(&cancel_request(process, &key)).await;
+        assert_eq!(other.reply().await, None, "the request was taken");
+    };
+    session.send(&message('Q', b"DELETE slow\0")).await;
+    // until it waits, it does not hear
+    let replies = tokio::select! {
+        replies = session.until_ready() => shown(&replies),
+        () = async { loop { cancel().await; tokio::time::sleep(Duration::from_millis(5)).await; } } => unreachable!(),
+    };
+    assert!(replies[0].starts_with("Error ERROR 57014"), "{replies:?}");
+    assert_eq!(server.changes.begun.load(Ordering::SeqCst), 0, "nothing was changed");
+    server.changes.begin.add_permits(1);
+    session.send(&message('Q', b"DELETE slow\0")).await;
+    while server.changes.begun.load(Ordering::SeqCst) == 0 {
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    cancel().await;
+    server.changes.done.add_permits(1);
+    assert_eq!(shown(&session.until_ready().await), ["CommandComplete DELETE 0", "ReadyForQuery I"]);
+    server.all_ended().await;
+}

@@ -88,15 +88,25 @@ pub(crate) fn is_counted(path: &str) -> bool {
 /// Middleware that gives requests a [`RequestPermit`] where the limit holds.
 pub(crate) async fn limit(
     State(app): State<Arc<AppState>>,
-    mut request: Request,
+    request: Request,
     next: Next,
 ) -> Result<Response, ApiError> {
     if is_counted(request.uri().path()) {
-        if app.is_stopping() {
-            return Err(Error::unavailable("the server is shutting down").into());
-        }
-        let slot = RequestPermit::take(&app)?;
-        request.extensions_mut().insert(slot);
+        return limit_all(State(app), request, next).await;
     }
+    Ok(next.run(request).await)
+}
+
+/// Middleware that gives every request a [`RequestPermit`].
+pub(crate) async fn limit_all(
+    State(app): State<Arc<AppState>>,
+    mut request: Request,
+    next: Next,
+) -> Result<Response, ApiError> {
+    if app.is_stopping() {
+        return Err(Error::unavailable("the server is shutting down").into());
+    }
+    let slot = RequestPermit::take(&app)?;
+    request.extensions_mut().insert(slot);
     Ok(next.run(request).await)
 }

@@ -33,6 +33,31 @@ pub(crate) async fn check(
     Ok(next.run(request).await)
 }
 
+/// Refuses requests of pages from elsewhere, on every address: MCP asks for it. A page is of this server if it has the host of the
+/// request, and allowed as on a loopback address otherwise.
+pub(crate) async fn check_page(
+    State(app): State<Arc<AppState>>,
+    request: Request,
+    next: Next,
+) -> Result<Response, ApiError> {
+    let target = request.uri().authority().map(Authority::as_str);
+    let own: Vec<&str> = target.into_iter().chain(header_strings(request.headers(), header::HOST)).collect();
+    let is_ours = |origin: &str| {
+        let host = origin.split_once("://").map(|(_, host)| host);
+        host.is_some_and(|host| own.contains(&host) || is_allowed_host(host, &app.options.hosts))
+    };
+    if let Some(foreign) = header_strings(request.headers(), header::ORIGIN).find(|origin| !is_ours(origin)) {
+        return Err(ApiError::with_status(
+            StatusCode::FORBIDDEN,
+            ErrorKind::Forbidden,
+            format!(
+                "header Origin is `{foreign}`: pages from elsewhere may not ask here. To allow them, add the host to the setting `server.hosts`"
+            ),
+        ));
+    }
+    Ok(next.run(request).await)
+}
+
 /// Checks the host of the request. An absolute request target overrides the header (RFC 9112, 3.2.2), but a
 /// request with a differing or repeated header is ambiguous, so all names given must be allowed and a second
 /// header is rejected.

@@ -4,14 +4,17 @@
 //! line and the connection is closed before the end of the body, so that neither a person nor a program
 //! mistakes a partial result for a complete one.
 
+mod pages;
+
 use std::io;
+use std::num::NonZeroUsize;
 
 use axum::body::Body;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 use axum::response::Response;
 use bytes::Bytes;
 use futures::stream::{self, BoxStream, StreamExt};
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer, de};
 use serde_json::json;
 use tidemill_types::{Error, Result, Value};
 use tokio::sync::mpsc::{self, Receiver, Sender};
@@ -39,6 +42,20 @@ pub(crate) struct SqlParams {
     /// `json`, `ndjson`, `csv`, `table`, `arrow` or `parquet`. Goes before the `Accept` header.
     #[serde(default)]
     format: Option<String>,
+    /// Sends at most this number of rows, and in the header `Tidemill-Next-Page` the token of the next ones, if there are any.
+    #[serde(default, deserialize_with = "page_rows")]
+    #[param(value_type = Option<u64>, minimum = 1)]
+    page_rows: Option<NonZeroUsize>,
+    /// Token of a page. The request has neither a body nor other parameters then.
+    #[serde(default)]
+    page: Option<String>,
+}
+
+/// Reads a number of rows.
+fn page_rows<'de, D: Deserializer<'de>>(d: D) -> Result<Option<NonZeroUsize>, D::Error> {
+    let text = String::deserialize(d)?;
+    let rows = text.parse();
+    rows.map(Some).map_err(|_| de::Error::custom(format!("`{text}`: expected a number of rows from 1 on")))
 }
 
 /// A query.
@@ -60,20 +77,29 @@ pub(crate) struct SqlRequest {
 /// people, an Arrow IPC stream, or a Parquet file. The header `Tidemill-Columns` has the names and types of the columns as JSON. When the
 /// query fails after the first rows, the body ends with a line `{"error": …}` (JSON, NDJSON) or `error: …` (CSV, table), and in every format
 /// the connection is closed before the end of the body.
+///
+/// With `page_rows` the reply has so many rows at most, and the header `Tidemill-Next-Page` has the token with which `page` asks for the next
+/// ones: of the same moment, in the same form, once, within ten minutes. The last page has no token.
 #[utoipa::path(
     post, path = "/api/v1/sql", tag = "sql", operation_id = "sql",
     params(SqlParams),
-    request_body(description = "The query", content((SqlRequest = "application/json"), (String = "text/plain"))),
+    request_body(description = "The query; none with `page`", content((SqlRequest = "application/json"), (String = "text/plain"))),
     responses(
         (status = 200, description = "The rows", content(
             (Vec<Object> = "application/json"), (String = "application/x-ndjson"), (String = "text/csv"),
             (String = "text/plain"), (Vec<u8> = "application/vnd.apache.arrow.stream"),
             (Vec<u8> = "application/vnd.apache.parquet"),
-        ), headers(("Tidemill-Columns" = String, description = "`[{\"name\": …, \"type\": …}, …]`, left out above 8 KiB"))),
+        ), headers(
+            ("Tidemill-Columns" = String, description = "`[{\"name\": …, \"type\": …}, …]`, left out above 8 KiB"),
+            ("Tidemill-Next-Page" = String, description = "Token of the next page, if rows follow"),
+            ("Tidemill-Statement" = u64, description = "With pages: number of the statement, by which it can be cancelled"),
+        )),
         (status = 400, description = "The query is wrong", body = ErrorBody),
-        (status = 404, description = "It names a table or function that does not exist", body = ErrorBody),
+        (status = 404, description = "It names a table or function that does not exist, or no page has this token", body = ErrorBody),
         (status = 406, description = "None of the accepted content types", body = ErrorBody),
-        (status = 429, description = "The query needs more memory than it may have", body = ErrorBody),
+        (status = 409, description = "The statement was cancelled", body = ErrorBody),
+        (status = 410, description = "The page of this token was taken, or its time is over", body = ErrorBody),
+        (status = 429, description = "The query needs more memory than it may have, or too many statements have pages", body = ErrorBody),
     ),
 )]
 pub(crate) async fn query(
@@ -82,9 +108,20 @@ pub(crate) async fn query(
     headers: HeaderMap,
     content: RequestBody,
 ) -> Result<Response, ApiError> {
+    if let Some(token) = &params.page {
+        if params.format.is_some() || params.page_rows.is_some() || !content.bytes.is_empty() {
+            return Err(ApiError::invalid(
+                "a page has the query, the format and the number of rows of the first one: send `?page=TOKEN` alone, without a body",
+            ));
+        }
+        return pages::next(&call, token).await;
+    }
     let format = negotiate::format(params.format.as_deref(), &headers)?;
     let (sql, parameters) = read_request(&call, content).await?;
     let request = QueryRequest::new(sql, super::ORIGIN, call.principal.clone()).with_parameters(parameters);
+    if let Some(page_rows) = params.page_rows {
+        return pages::first(&call, request, format, page_rows).await;
+    }
     let deadline = Instant::now() + call.app.options.query_timeout;
     let timed_out = |_| Error::unavailable(too_long(&call));
     let started = timeout_at(deadline, call.app.database.query_encoded(request, format));

@@ -242,6 +242,29 @@ def columns_in_and_out():
     expect(pq.read_table(io.BytesIO(many)).num_rows, 1_000_000)
 
 
+@check("mcp")
+def tools_over_http():
+    import asyncio
+
+    import httpx2
+    from mcp import Client
+    from mcp.client.streamable_http import streamable_http_client
+
+    async def call():
+        headers = {"Authorization": f"Bearer {TOKEN}"}
+        async with httpx2.AsyncClient(headers=headers, timeout=60) as http:
+            async with Client(streamable_http_client(f"{URL}/mcp", http_client=http)) as client:
+                tools = [tool.name for tool in (await client.list_tools()).tools]
+                rows = await client.call_tool("sql", {"query": "SELECT 1 AS one"})
+                refused = await client.call_tool("sql", {"query": "DELETE FROM events.weather"})
+                return tools, rows, refused
+
+    tools, rows, refused = asyncio.run(call())
+    expect(tools, ["list_streams", "list_rules", "sql", "plan", "why", "explain", "backtest"])
+    expect((rows.is_error, rows.content[0].text), (False, 'columns: one bigint\n{"one":1}\n1 rows\n'))
+    assert refused.is_error and "only read" in refused.content[0].text, refused
+
+
 failed = 0
 for name in sys.argv[3:] or list(CHECKS):
     for function in CHECKS.get(name, []):

@@ -19,7 +19,8 @@ use crate::harness::{Mill, Reply, TOKEN, options};
 use crate::telemetry::declaration;
 
 /// Reply headers that are part of a case.
-const HEADERS: [&str; 10] = [
+const HEADERS: [&str; 11] = [
+    "tidemill-statement",
     "content-type",
     "allow",
     "www-authenticate",

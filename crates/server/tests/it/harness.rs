@@ -2,6 +2,8 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::num::NonZeroUsize;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
@@ -9,13 +11,13 @@ use std::time::Duration;
 use arrow_array::RecordBatch;
 use bytes::Bytes;
 use futures::future::BoxFuture;
-use futures::stream::{self, StreamExt};
+use futures::stream::{self, BoxStream, Peekable, StreamExt};
 use serde_json::Value as Json;
 use tempfile::TempDir;
 use tidemill_access::{Access, AccessFile, Grant, Principal};
 use tidemill_database::{
-    BatchReply, Database, Description, EncodedReply, Format, QueryRequest, ResultColumn, SendReceipt,
-    SendRequest, StatementInfo, StatementPhase,
+    BatchReply, Database, Description, EncodedReply, Format, Page, PageStream, PagedReply, QueryRequest,
+    ResultColumn, SendReceipt, SendRequest, StatementInfo, StatementPhase,
 };
 use tidemill_engine::{Analytics, App, Engine};
 use tidemill_server::{Server, ServerOptions, Token, serve};
@@ -107,6 +109,12 @@ impl Mill {
             accounts.new_token(user, limits, Timestamp(0), None)
         });
         update.unwrap().text
+    }
+
+    /// Grants a user a right.
+    pub fn grant(&self, user: &str, grant: &str) {
+        let grant = grant.parse().unwrap();
+        AccessFile::in_directory(self.dir.path()).update(|accounts| accounts.grant(user, grant)).unwrap();
     }
 
     /// Gives a token another secret. Returns its text.
@@ -330,7 +338,7 @@ fn chunks(mut body: &str) -> String {
 }
 
 /// Substitute for a SQL engine: `rows N` returns N rows in chunks of one, `fail N` fails after N rows,
-/// `panic` panics, `wait` never answers, `stuck N` never does after N rows; any other text is an error. Statement 7 runs.
+/// `cancelled N` is cancelled once its first page is taken, `panic` panics, `wait` never answers, `stuck N` never does after N rows; any other text is an error. Statement 7 runs.
 pub struct ScriptedSql;
 
 impl Database for ScriptedSql {
@@ -371,6 +379,27 @@ impl Database for ScriptedSql {
         })
     }
 
+    fn query_paged(
+        &self,
+        request: QueryRequest,
+        format: Format,
+        page_rows: NonZeroUsize,
+    ) -> BoxFuture<'static, Result<PagedReply>> {
+        let is_cancelled = request.text.starts_with("cancelled");
+        let text = request.text.replace("cancelled", "rows");
+        let whole = self.query_encoded(QueryRequest { text, ..request }, format);
+        Box::pin(async move {
+            let EncodedReply { columns, pieces } = whole.await?;
+            let pages = ScriptedPages {
+                pieces: pieces.peekable(),
+                rows: page_rows.get(),
+                has_begun: false,
+                is_cancelled,
+            };
+            Ok(PagedReply { columns, statement: 7, pages: Box::new(pages) })
+        })
+    }
+
     fn send(&self, _: SendRequest) -> BoxFuture<'static, Result<SendReceipt>> {
         Box::pin(async { Err(Error::invalid("HTTP sends events to the engine")) })
     }
@@ -394,6 +423,37 @@ impl Database for ScriptedSql {
             7 => Ok(()),
             _ => Err(Error::not_found(format!("no statement {id} runs ({by})"))),
         }
+    }
+}
+
+/// Pages of a script. A cancelled one is so from its first page on.
+struct ScriptedPages {
+    pieces: Peekable<BoxStream<'static, Result<Bytes>>>,
+    rows: usize,
+    has_begun: bool,
+    is_cancelled: bool,
+}
+
+impl PageStream for ScriptedPages {
+    fn next_page(&mut self) -> BoxFuture<'_, Result<Page>> {
+        Box::pin(async move {
+            if self.has_ended() {
+                return Err(Error::conflict("statement 7 was cancelled by KILL QUERY 7 (http)"));
+            }
+            self.has_begun = true;
+            let mut page = Page::default();
+            while page.pieces.len() < self.rows
+                && let Some(piece) = self.pieces.next().await
+            {
+                page.pieces.push(piece?);
+            }
+            page.is_last = Pin::new(&mut self.pieces).peek().await.is_none();
+            Ok(page)
+        })
+    }
+
+    fn has_ended(&self) -> bool {
+        self.has_begun && self.is_cancelled
     }
 }
 

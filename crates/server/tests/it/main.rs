@@ -11,6 +11,7 @@ mod http2;
 mod line_protocol;
 mod load;
 mod openapi;
+mod pages;
 mod shutdown;
 mod sql;
 mod statements;

@@ -18,6 +18,10 @@ const TEXT_CHARS_MAX: usize = 1_000;
 /// Statements that are kept after they have ended.
 const ENDED_MAX: usize = 64;
 
+/// End of the error of a statement that has begun to change events, which continues without it.
+const IS_FINISHED: &str =
+    "What it had begun to change is finished all the same: look at the events before you send it again";
+
 /// Statements of a session.
 #[derive(Debug, Default)]
 pub(crate) struct Statements(Mutex<Inner>);
@@ -78,6 +82,12 @@ pub(crate) struct RunningStatement {
 /// Guard of the reader of a statement. Dropping it ends the statement.
 #[derive(Debug)]
 pub(crate) struct Reader(Arc<Statement>);
+
+impl Reader {
+    pub fn statement(&self) -> &Arc<Statement> {
+        &self.0
+    }
+}
 
 impl Drop for Reader {
     fn drop(&mut self) {
@@ -179,11 +189,7 @@ impl Statement {
     }
 
     fn cancel(&self, by: &str) {
-        let changed = match self.changes.load(Ordering::Acquire) {
-            true => ". The change of events that it had begun goes on",
-            false => "",
-        };
-        let error = Error::conflict(format!("statement {} was cancelled by {by}{changed}", self.id));
+        let error = Error::conflict(format!("statement {} was cancelled by {by}", self.id));
         self.end(StatementPhase::Cancelled, error, Stop::Cancelled(by.to_owned()));
     }
 
@@ -201,6 +207,10 @@ impl Statement {
     fn end(&self, phase: StatementPhase, error: Error, stop: Stop) {
         {
             let mut end = self.end.lock();
+            let error = match self.changes.load(Ordering::Acquire) {
+                true => Error::new(error.kind(), format!("{error}. {IS_FINISHED}")),
+                false => error,
+            };
             end.outcome.get_or_insert_with(|| Outcome { phase, error: Some(error.message().to_owned()) });
             if let Some(report) = end.report.take() {
                 // its reader is gone if this fails
@@ -215,6 +225,15 @@ impl Statement {
         self.budget.stop(stop);
         let tasks = std::mem::take(&mut self.end.lock().tasks);
         tasks.iter().for_each(AbortHandle::abort);
+    }
+
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// Returns the name of the caller, with which its statements are counted.
+    pub fn caller(&self) -> String {
+        self.principal.caller()
     }
 
     pub fn origin(&self) -> &'static str {
@@ -282,9 +301,18 @@ impl RunningStatement {
         self.statement.rows.fetch_add(rows as u64, Ordering::Relaxed);
     }
 
-    /// Says that events are deleted or changed from now on.
-    pub fn begin_change(&self) {
+    /// Says that events are appended, deleted or changed from now on.
+    ///
+    /// Errors: the statement was ended before; nothing may be changed then.
+    pub fn begin_change(&self) -> Result<()> {
+        // under the lock, so that who ends it knows whether events change
+        let end = self.statement.end.lock();
+        if let Some(Outcome { error, .. }) = &end.outcome {
+            let error = error.clone().unwrap_or_else(|| "the statement has ended".to_owned());
+            return Err(Error::conflict(error));
+        }
         self.statement.changes.store(true, Ordering::Release);
+        Ok(())
     }
 
     /// Ends a statement that is begun again in another way.

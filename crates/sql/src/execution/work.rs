@@ -24,6 +24,7 @@ use tidemill_types::budget::{self, Budget, Entered, Stop};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::StatementPhase;
+use crate::execution::counted_memory::CountedMemory;
 use crate::execution::statements::RunningStatement;
 use crate::execution::threads;
 
@@ -75,6 +76,8 @@ pub(crate) struct Work {
     places: Arc<Places>,
     place: Mutex<Place>,
     pages: Mutex<Option<OwnedSemaphorePermit>>,
+    /// Memory of its operators, if it is counted.
+    memory: Option<Arc<CountedMemory>>,
 }
 
 /// A place that is held.
@@ -95,7 +98,46 @@ impl fmt::Debug for Work {
 
 impl Work {
     pub fn new(statement: Arc<RunningStatement>, places: Arc<Places>) -> Arc<Self> {
-        Arc::new(Self { statement, places, place: Mutex::default(), pages: Mutex::default() })
+        Self::with_memory(statement, places, None)
+    }
+
+    /// Creates the work of a statement whose operators take their memory from `memory`.
+    pub fn with_memory(
+        statement: Arc<RunningStatement>,
+        places: Arc<Places>,
+        memory: Option<Arc<CountedMemory>>,
+    ) -> Arc<Self> {
+        Arc::new(Self { statement, places, place: Mutex::default(), pages: Mutex::default(), memory })
+    }
+
+    /// Returns the memory of its operators, if it is counted.
+    pub fn memory(&self) -> Option<&Arc<CountedMemory>> {
+        self.memory.as_ref()
+    }
+
+    /// Returns the bytes that the statement holds: those of its operators, if they are counted, and of pages of files.
+    pub fn bytes_held(&self) -> usize {
+        let pages = self.pages.lock().as_ref().map_or(0, |permit| permit.num_permits() * PAGE_UNIT);
+        pages + self.memory.as_ref().map_or(0, |memory| memory.bytes())
+    }
+
+    /// Gives up the place, and memory for pages, while `rest` waits. Takes them again after it.
+    ///
+    /// Errors: the statement has ended meanwhile.
+    pub async fn rest<T>(&self, rest: impl Future<Output = T>) -> Result<T, Stop> {
+        let place = std::mem::take(&mut *self.place.lock());
+        let was_long = matches!(place, Place::Long(_));
+        drop(place);
+        let pages = self.pages.lock().take().map_or(0, |permit| permit.num_permits());
+        let value = rest.await;
+        if pages > 0 {
+            self.reserve_pages(pages * PAGE_UNIT).await?;
+        }
+        match was_long {
+            true => self.become_long().await?,
+            false => self.set_begun(self.permits(&self.places.begun, 1).await?),
+        }
+        Ok(value)
     }
 
     pub fn statement(&self) -> &Arc<RunningStatement> {

@@ -23,6 +23,7 @@ use datafusion_functions_json::{register_all, udfs};
 
 use crate::asof::marker_function;
 use crate::gap_fill::marker_functions;
+use crate::plans::quantified;
 use crate::times;
 
 pub(crate) use aggregation::{AGGREGATION, AggregationFunction};
@@ -47,6 +48,7 @@ pub(crate) fn planners() -> Vec<Arc<dyn ExprPlanner>> {
 /// - `first(x, time)`, `last(x, time)`: the value at the smallest, the largest time
 /// - `operators('+-', a, b, c)`: replaces long chains of operators
 /// - `__like_pattern(pattern, escape)`: the pattern of `LIKE … ESCAPE` that is not constant
+/// - `__any_of`, `__all_of`: marks for [`crate::plans::quantified`]
 /// - `asof_match(condition)`: mark for [`crate::asof`]
 /// - `time_bucket_gapfill`, `date_bin_gapfill`, `locf`, `interpolate`: marks for [`crate::gap_fill`]
 /// - `json_get(text, path…)` and its typed forms, `->`, `->>`, `text['name']`
@@ -66,6 +68,9 @@ pub(crate) fn register(state: &mut SessionState) -> Result<()> {
     state.register_udaf(Arc::new(first_last::last()))?;
     state.register_udf(like_pattern::like_pattern())?;
     state.register_udf(marker_function())?;
+    for marker in quantified::marker_functions() {
+        state.register_udf(marker)?;
+    }
     for marker in marker_functions() {
         state.register_udf(marker)?;
     }

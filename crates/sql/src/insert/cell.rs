@@ -5,6 +5,7 @@ use std::ops::ControlFlow;
 use datafusion::logical_expr::sqlparser::ast::{
     CastKind, DataType, Expr, TimezoneInfo, UnaryOperator, Value as Literal, visit_expressions,
 };
+use tidemill_database::Parameter;
 use tidemill_types::decode::CellValue;
 use tidemill_types::{Error, FieldType, Result, Value};
 
@@ -151,12 +152,20 @@ pub(super) fn text_cell(text: &str, ty: FieldType) -> CellValue<'_> {
 
 /// Returns the value of a parameter as a value of a field; `None` for null.
 ///
-/// Errors: `Invalid` for a document.
+/// Errors: `Invalid` for a document or a list.
 pub(super) fn value_cell<'v>(
     number: usize,
-    value: &'v Value<'static>,
+    value: &'v Parameter,
     ty: FieldType,
 ) -> Result<Option<CellValue<'v>>> {
+    let value = match value {
+        Parameter::Value(value) => value,
+        Parameter::List(_) => {
+            return Err(Error::invalid(format!(
+                "parameter ${number}: fields of streams have no lists: expected a value, found {value}"
+            )));
+        }
+    };
     Ok(Some(match value {
         Value::Missing | Value::Null => return Ok(None),
         Value::Bool(value) => CellValue::Bool(*value),

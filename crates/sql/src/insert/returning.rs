@@ -12,7 +12,7 @@ use arrow::datatypes::{Field, Schema, SchemaRef};
 use datafusion::logical_expr::Expr;
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::physical_plan::PhysicalExpr;
-use tidemill_database::Returning;
+use tidemill_database::{ColumnOrigin, Returning};
 use tidemill_types::{Error, EventId, Result, StreamSchema, column};
 
 use super::Insert;
@@ -20,6 +20,7 @@ use crate::change::{STRICT, physical, row_expressions};
 use crate::error::from_datafusion;
 use crate::events::conform_one;
 use crate::pg_catalog;
+use crate::plans::origins;
 use crate::plans::parameters::ParameterTypes;
 use crate::query::QueryRequest;
 use crate::session::Shared;
@@ -35,6 +36,7 @@ pub(super) struct ReturningRows {
     table: SchemaRef,
     expressions: Vec<Arc<dyn PhysicalExpr>>,
     uses_addresses: bool,
+    origins: Vec<Option<ColumnOrigin>>,
 }
 
 impl Shared {
@@ -59,6 +61,10 @@ impl Shared {
             return Err(Error::invalid("RETURNING takes no parameters: write the values"));
         }
         let failed = |e| from_datafusion(&e, Some(&text));
+        let origins = match request.asks_origins {
+            true => self.oids.numbered(&origins::of_plan(&planned.plan, &planned.snapshots), &self.tables),
+            false => Vec::new(),
+        };
         let plan = MicrosecondTimes.analyze(planned.plan, planned.state.config_options()).map_err(failed)?;
         let named = pg_catalog::without_marks(plan.schema().inner());
         let (expressions, table) = row_expressions(&plan)?;
@@ -66,6 +72,9 @@ impl Shared {
             let Expr::Column(found) = expression else { return false };
             items.has_wildcard && found.name == column::RECEIVED
         };
+        let all = origins.iter().zip(&expressions);
+        let origins =
+            all.filter(|(_, expression)| !is_left_out(expression)).map(|(origin, _)| *origin).collect();
         let kept: Vec<(&Expr, &Arc<Field>)> = expressions
             .iter()
             .zip(named.fields())
@@ -83,6 +92,7 @@ impl Shared {
             expressions: expressions.collect::<Result<_>>()?,
             table,
             uses_addresses,
+            origins,
         }))
     }
 }
@@ -90,6 +100,10 @@ impl Shared {
 impl Returning for ReturningRows {
     fn schema(&self) -> SchemaRef {
         self.schema.clone()
+    }
+
+    fn origins(&self) -> Vec<Option<ColumnOrigin>> {
+        self.origins.clone()
     }
 
     fn uses_addresses(&self) -> bool {

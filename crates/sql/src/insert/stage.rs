@@ -9,11 +9,13 @@ use datafusion::execution::memory_pool::MemoryConsumer;
 use datafusion::logical_expr::{Expr, LogicalPlan};
 use futures::StreamExt;
 use tidemill_access::{Action, Principal, Resource};
-use tidemill_database::{BadRows, Description, OpenStream, Returning, StagedInsert, target_fields};
+use tidemill_database::{
+    BadRows, Description, OpenStream, Parameter, Returning, StagedInsert, target_fields,
+};
 use tidemill_types::decode::CellValue;
 use tidemill_types::{
     BadRow, DecodedRows, Error, EventId, Field, FieldType, Offset, PartitionId, Result, RowDecoder,
-    RowOrigin, StreamSchema, Timestamp, Value,
+    RowOrigin, StreamSchema, Timestamp,
 };
 
 use super::arrow_cells::FieldColumn;
@@ -53,7 +55,7 @@ impl Shared {
             return Err(no_stream(schema, name));
         }
         // who may write a stream may read it
-        let tables = self.tables_of(principal);
+        let tables = self.visible(self.tables.clone(), principal);
         let names = QuerySnapshots::new(tables, Arc::default(), MissingFields::Refused, None);
         let (schema, name) = names.locate(schema, name).map_err(|e| with_hint(e, principal))?;
         if schema != SchemaName::Events {
@@ -96,6 +98,7 @@ impl Shared {
     pub async fn describe_insert(&self, request: &QueryRequest) -> Result<Description> {
         let target = self.target(request)?;
         let returning = self.plan_returning(&target.insert, request, &target.stream.schema).await?;
+        let origins = returning.as_ref().map_or_else(Vec::new, |rows| rows.origins());
         let columns =
             returning.map_or_else(|| Arc::new(arrow::datatypes::Schema::empty()), |rows| rows.schema());
         let mut parameters: Vec<Option<DataType>> = Vec::new();
@@ -128,7 +131,7 @@ impl Shared {
                 }
             }
         }
-        Ok(Description { parameters, columns })
+        Ok(Description { parameters, columns, origins })
     }
 
     /// Checks the rows of an `INSERT`.
@@ -434,7 +437,7 @@ fn shrunk(batch: RecordBatch) -> Result<RecordBatch> {
 fn literal<'c>(
     cell: &'c ValuesCell,
     ty: FieldType,
-    parameters: &'c [Value<'static>],
+    parameters: &'c [Parameter],
 ) -> Result<Option<CellValue<'c>>> {
     Ok(Some(match cell {
         ValuesCell::Missing => return Ok(None),

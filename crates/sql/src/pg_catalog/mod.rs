@@ -35,7 +35,7 @@ use tidemill_types::{Error, Result};
 use provider::CatalogTable;
 
 pub(crate) use functions::is_vector;
-pub(crate) use objects::{FunctionKind, INFORMATION_SCHEMA, Objects, PG_CATALOG};
+pub(crate) use objects::{FunctionKind, INFORMATION_SCHEMA, Objects, PG_CATALOG, relation_oids};
 pub(crate) use rewrite::{Mentions, call, rewrite, without_marks};
 
 /// Tables of `information_schema` that are DataFusion's: functions and settings of SQL.

@@ -10,6 +10,7 @@ use arrow::datatypes::{Schema, SchemaRef};
 use tidemill_access::Principal;
 use tidemill_database::{ClientSession, StatementInfo};
 use tidemill_types::{Result, column};
+use tidemill_zones::TableSnapshot;
 
 use super::declared::Declared;
 use super::definitions::{self, Definition};
@@ -164,7 +165,7 @@ impl Objects {
                 vec![]
             }
 
-            fn stream(&self, _: &str) -> Result<Option<tidemill_zones::TableSnapshot>> {
+            fn stream(&self, _: &str) -> Result<Option<TableSnapshot>> {
                 Ok(None)
             }
 
@@ -300,6 +301,29 @@ impl Objects {
         Ok(i64::try_from(bytes).unwrap_or(i64::MAX))
     }
 
+    /// Returns the number of rows of a table.
+    ///
+    /// Errors: `Unavailable`.
+    pub(super) fn row_count(&self, relation: &Relation) -> Result<i64> {
+        let of_table = |table: TableSnapshot| {
+            let stored = table.tablets.iter().map(|tablet| tablet.rows).sum::<u64>();
+            stored + table.tail.iter().map(|batch| batch.num_rows() as u64).sum::<u64>()
+        };
+        let rows = match &relation.source {
+            Source::Stream(_) => self.tables.stream(&relation.name)?.map_or(0, of_table),
+            Source::Collection => {
+                self.tables.collection(&relation.name)?.map_or(0, |found| found.len() as u64)
+            }
+            Source::System => match self.tables.system(&relation.name)? {
+                Some(SystemTable::Rows(rows)) => rows.num_rows() as u64,
+                Some(SystemTable::Events(table)) => of_table(table),
+                None => 0,
+            },
+            Source::Catalog(_) => 0,
+        };
+        Ok(i64::try_from(rows).unwrap_or(i64::MAX))
+    }
+
     /// Returns the columns of a relation. Those of a collection are found in its documents.
     ///
     /// Errors: `Unavailable`.
@@ -318,6 +342,12 @@ impl Objects {
             },
         })
     }
+}
+
+/// Returns the schemas, names and oids of all tables, those of the catalogs as well.
+pub(crate) fn relation_oids(all: &dyn Tables) -> impl Iterator<Item = (&'static str, String, u32)> {
+    let read = Read::new(all, None, &Principal::admin());
+    read.relations.into_iter().map(|relation| (relation.schema, relation.name, relation.oid))
 }
 
 impl Read {

@@ -6,9 +6,11 @@ use arrow::datatypes::DataType;
 use datafusion::common::ScalarValue;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::logical_expr::{Expr, LogicalPlan};
+use tidemill_database::{Parameter, ParameterList};
 use tidemill_types::{Error, Result, Value};
 
-use crate::error::from_datafusion;
+use crate::error::{from_datafusion, in_words};
+use crate::plans::quantified;
 
 /// Types of the parameters of a query, as far as their context tells them.
 #[derive(Debug, Clone, PartialEq)]
@@ -21,6 +23,7 @@ impl ParameterTypes {
     pub fn of(plan: &LogicalPlan) -> Result<Self> {
         let found = plan.get_parameter_types().map_err(|e| from_datafusion(&e, None))?;
         let counts = parameters_of_limits(plan);
+        let lists = quantified::list_types(plan);
         let mut numbered = BTreeMap::new();
         for (name, ty) in found {
             let number = name.strip_prefix('$').and_then(|digits| digits.parse::<usize>().ok());
@@ -29,7 +32,8 @@ impl ParameterTypes {
                     "the parameter `{name}` has no number: write $1 for the first value, $2 for the second"
                 ))
             })?;
-            numbered.insert(number, ty.or_else(|| counts.contains(&name).then_some(DataType::Int64)));
+            let ty = ty.or_else(|| counts.contains(&name).then_some(DataType::Int64));
+            numbered.insert(number, ty.or_else(|| lists.get(&name).cloned()));
         }
         if let Some(missing) = (1..=numbered.len()).find(|number| !numbered.contains_key(number)) {
             return Err(Error::invalid(format!(
@@ -60,7 +64,7 @@ impl ParameterTypes {
     /// Replaces the parameters of `plan`, which may be optimized, by `values`.
     ///
     /// Errors: `Invalid` for another number of values, and for a value that is not one of its parameter's type.
-    pub fn bind(&self, plan: LogicalPlan, values: &[Value<'static>]) -> Result<LogicalPlan> {
+    pub fn bind(&self, plan: LogicalPlan, values: &[Parameter]) -> Result<LogicalPlan> {
         if values.len() != self.len() {
             return Err(Error::invalid(format!(
                 "the query has {0} parameters: expected {0} values, found {1}",
@@ -74,7 +78,8 @@ impl ParameterTypes {
         let scalars = self.0.iter().zip(values).enumerate();
         let scalars = scalars.map(|(index, (ty, value))| scalar(index + 1, ty.as_ref(), value));
         let scalars = scalars.collect::<Result<Vec<_>>>()?;
-        plan.with_param_values(scalars).map_err(|e| from_datafusion(&e, None))
+        let plan = plan.with_param_values(scalars).map_err(|e| from_datafusion(&e, None))?;
+        quantified::with_values(plan)
     }
 }
 
@@ -120,8 +125,36 @@ fn types_of_casts(plan: &LogicalPlan) -> BTreeMap<String, DataType> {
 }
 
 /// Returns a value in the type of its parameter, which must be able to hold it.
-fn scalar(number: usize, ty: Option<&DataType>, value: &Value<'static>) -> Result<ScalarValue> {
+fn scalar(number: usize, ty: Option<&DataType>, value: &Parameter) -> Result<ScalarValue> {
     let own = match value {
+        Parameter::Value(value) => own_scalar(number, value)?,
+        Parameter::List(ParameterList { item, items }) => {
+            let null = ScalarValue::try_from(item).map_err(|e| from_datafusion(&e, None))?;
+            let items = items.iter().map(|item| match own_scalar(number, item)? {
+                ScalarValue::Null => Ok(null.clone()),
+                scalar => Ok(scalar),
+            });
+            ScalarValue::List(ScalarValue::new_list(&items.collect::<Result<Vec<_>>>()?, item, true))
+        }
+    };
+    let Some(ty) = ty else { return Ok(own) };
+    let cast = own.cast_to(ty).ok().filter(|cast| own.is_null() || !cast.is_null());
+    // a text is parsed; other values must not change
+    let is_text = matches!(value, Parameter::List(list) if list.item == DataType::Utf8)
+        || matches!(own, ScalarValue::Utf8(_) | ScalarValue::Null);
+    let same = |cast: &ScalarValue| is_text || cast.cast_to(&own.data_type()).is_ok_and(|back| back == own);
+    cast.filter(same).ok_or_else(|| {
+        let expected = match ty {
+            DataType::List(item) => format!("list of {}", in_words(&item.data_type().to_string())),
+            other => in_words(&other.to_string()),
+        };
+        Error::invalid(format!("parameter ${number}: expected a value of type {expected}, found {value}"))
+    })
+}
+
+/// Returns a value in its own type.
+fn own_scalar(number: usize, value: &Value<'static>) -> Result<ScalarValue> {
+    Ok(match value {
         Value::Missing | Value::Null => ScalarValue::Null,
         Value::Bool(value) => ScalarValue::Boolean(Some(*value)),
         Value::Int(value) => ScalarValue::Int64(Some(*value)),
@@ -133,16 +166,6 @@ fn scalar(number: usize, ty: Option<&DataType>, value: &Value<'static>) -> Resul
                 "parameter ${number}: expected a text, a number, true, false, a time or null, found a document or an array"
             )));
         }
-    };
-    let Some(ty) = ty else { return Ok(own) };
-    let cast = own.cast_to(ty).ok().filter(|cast| own.is_null() || !cast.is_null());
-    // a text is parsed; other values must not change
-    let same = |cast: &ScalarValue| {
-        matches!(own, ScalarValue::Utf8(_) | ScalarValue::Null)
-            || cast.cast_to(&own.data_type()).is_ok_and(|back| back == own)
-    };
-    cast.filter(same).ok_or_else(|| {
-        Error::invalid(format!("parameter ${number}: expected a value of type {ty}, found {value}"))
     })
 }
 
@@ -156,7 +179,7 @@ mod tests {
     #[test]
     fn values_take_the_type_of_their_parameter_or_are_refused() {
         let time = DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into()));
-        let fits = |ty: &DataType, value: Value<'static>| scalar(1, Some(ty), &value).unwrap();
+        let fits = |ty: &DataType, value: Value<'static>| scalar(1, Some(ty), &value.into()).unwrap();
         assert_eq!(fits(&DataType::Int32, Value::Int(7)), ScalarValue::Int32(Some(7)));
         assert_eq!(fits(&DataType::Int32, Value::Float(7.0)), ScalarValue::Int32(Some(7)));
         assert_eq!(fits(&DataType::Float64, Value::Int(7)), ScalarValue::Float64(Some(7.0)));
@@ -172,7 +195,7 @@ mod tests {
             (&DataType::Boolean, Value::Int(2), "found 2"),
             (&time, Value::Str("noon".into()), "found \"noon\""),
         ] {
-            let error = scalar(2, Some(ty), &value).unwrap_err().to_string();
+            let error = scalar(2, Some(ty), &value.into()).unwrap_err().to_string();
             assert!(
                 error.contains("parameter $2: expected a value of type") && error.contains(found),
                 "{error}"

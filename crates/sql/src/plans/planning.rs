@@ -28,6 +28,7 @@ use crate::hot::{Bindings, HotAccess, HotScan, HotScanExec, TabletReader};
 use crate::interrupt::{interruptible, starts_tasks};
 use crate::pg_catalog::{self, Objects};
 use crate::plans::logical_query::LogicalQuery;
+use crate::plans::origins::{self, Origins};
 use crate::plans::parameters::ParameterTypes;
 use crate::plans::reusable_plan::{self, ReusablePlan, Snapshots};
 use crate::plans::template::{PreparedParts, Template};
@@ -51,6 +52,7 @@ pub(crate) struct PlannedQuery {
     pub files: Arc<OpenFiles>,
     snapshots: Arc<QuerySnapshots>,
     width: RowWidth,
+    pub origins: Origins,
     /// The plan for later executions, if it is worth keeping.
     pub reusable: Option<ReusablePlan>,
 }
@@ -129,7 +131,14 @@ impl Shared {
             work.become_long().await.map_err(|stop| ended(&stop))?;
         }
         // `information_schema.routines` lists the functions of the context
-        let context = Arc::new(TaskContext::from(&planned.state).with_session_config(config));
+        let context = TaskContext::from(&planned.state).with_session_config(config);
+        let context = Arc::new(match work.memory() {
+            Some(memory) => {
+                let environment = memory.environment(&context.runtime_env());
+                context.with_runtime(environment)
+            }
+            None => context,
+        });
         let stream = execute_stream(planned.physical.clone(), context).map_err(failed)?;
         Ok(Some(match planned.snapshots.reports().are_collected() {
             true => planned.with_zones(stream),
@@ -168,7 +177,8 @@ impl Shared {
     ) -> Result<(PlannedQuery, SendableRecordBatchStream)> {
         // how rows lie in hot data is known only once they are decoded: what the first plan cannot read there is then
         // planned again
-        let hot = self.hot.as_ref();
+        // hot data is that of the present rows
+        let hot = self.hot.as_ref().filter(|_| request.moment.is_none());
         let accesses = [hot.map(HotAccess::all), hot.map(HotAccess::rows)];
         for hot in accesses.into_iter().flatten().map(Some).chain([None]) {
             let planned = self.plan_physical(request, hot).await?;
@@ -187,6 +197,7 @@ impl Shared {
     ) -> Result<PlannedQuery> {
         let (text, missing) = (request.text.as_ref(), request.missing);
         let LogicalQuery { mut state, plan, files, snapshots } = self.plan_alone(request, hot).await?;
+        let origins = origins::of_plan(&plan, &snapshots);
         let plan = ParameterTypes::of(&plan)?.bind(plan, &request.parameters)?;
         let failed = |e| from_datafusion(&e, Some(text));
         if matches!(plan, LogicalPlan::Explain(_) | LogicalPlan::Analyze(_)) {
@@ -217,11 +228,13 @@ impl Shared {
         let reusable = match resident && timeless && kept {
             true => {
                 let (physical, config) = (physical.clone(), state.config().clone());
-                ReusablePlan::new(physical, config, &snapshots, missing, files.clone()).map_err(failed)?
+                let origins = origins.clone();
+                ReusablePlan::new(physical, config, &snapshots, missing, files.clone(), origins)
+                    .map_err(failed)?
             }
             false => None,
         };
-        Ok(PlannedQuery { physical, state, files, snapshots, width, reusable })
+        Ok(PlannedQuery { physical, state, files, snapshots, width, origins, reusable })
     }
 
     /// Makes what a prepared query keeps.
@@ -267,13 +280,13 @@ impl Shared {
     pub async fn plan_alone(&self, request: &QueryRequest, hot: Option<HotAccess>) -> Result<LogicalQuery> {
         let QueryRequest { text, missing, principal, .. } = request;
         let (statement, mentions) = parse::parse(&self.state, text, self.options.text_bytes_max)?;
-        let tables = self.tables_of(principal);
+        let (all, tables) = self.tables_of(request)?;
         let files = Arc::new(OpenFiles::new(tables.tablet_keys()));
         let snapshots = QuerySnapshots::new(tables.clone(), files.clone(), *missing, hot);
         let mut state = self.state.clone();
         let objects = Objects::new(
             tables.clone(),
-            self.tables.clone(),
+            all,
             principal.clone(),
             request.session.clone(),
             self.statements.clone(),

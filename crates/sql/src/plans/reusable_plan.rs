@@ -27,6 +27,7 @@ use crate::docs::DocsTable;
 use crate::events::{EventsTable, OpenFiles};
 use crate::execution::work::Work;
 use crate::hot::{Bindings, HotScan, HotScanExec, HotScanTable, HotStore, TabletReader};
+use crate::plans::origins::Origins;
 use crate::schema_name::SchemaName;
 use crate::{MissingFields, Moment, Tables};
 
@@ -47,6 +48,7 @@ pub(crate) struct ReusablePlan {
     documents: Vec<(String, Arc<Vec<Bytes>>)>,
     missing: MissingFields,
     files: Arc<OpenFiles>,
+    origins: Origins,
 }
 
 /// Snapshots of the tables of a plan, by the names of their streams.
@@ -61,6 +63,7 @@ impl ReusablePlan {
         snapshots: &QuerySnapshots,
         missing: MissingFields,
         files: Arc<OpenFiles>,
+        origins: Origins,
     ) -> PlanResult<Option<Self>> {
         if has_scalar_subquery(&physical)? {
             return Ok(None);
@@ -81,7 +84,7 @@ impl ReusablePlan {
                 SchemaName::System => return Ok(None),
             }
         }
-        Ok(Some(Self { physical, config, scans, names, events, documents, missing, files }))
+        Ok(Some(Self { physical, config, scans, names, events, documents, missing, files, origins }))
     }
 
     /// Returns new snapshots of the tables, all of one moment, or `None` if the plan does not fit them.
@@ -143,6 +146,11 @@ impl ReusablePlan {
 
     pub fn files(&self) -> &Arc<OpenFiles> {
         &self.files
+    }
+
+    /// Returns the tables from which the columns of the result come.
+    pub fn origins(&self) -> &Origins {
+        &self.origins
     }
 
     /// Returns an operator tree for one execution, and its context.
@@ -280,6 +288,7 @@ impl ReusablePlan {
             documents: vec![],
             missing: MissingFields::Refused,
             files: Arc::default(),
+            origins: Arc::from([]),
         }
     }
 }

@@ -8,7 +8,8 @@ use datafusion::common::Result as PlanResult;
 use datafusion::common::tree_node::{Transformed, TreeNodeRecursion};
 use datafusion::datasource::{provider_as_source, source_as_provider};
 use datafusion::logical_expr::{LogicalPlan, TableScan};
-use tidemill_types::{Result, Value};
+use tidemill_database::Parameter;
+use tidemill_types::Result;
 
 use crate::catalog::QuerySnapshots;
 use crate::error::{from_datafusion, to_datafusion};
@@ -71,7 +72,7 @@ impl Template {
     /// query was prepared.
     ///
     /// Errors: those of [`ParameterTypes::bind`] and [`crate::Tables::moment`].
-    pub fn bind(&self, values: &[Value<'static>], snapshots: &QuerySnapshots) -> Result<Option<LogicalPlan>> {
+    pub fn bind(&self, values: &[Parameter], snapshots: &QuerySnapshots) -> Result<Option<LogicalPlan>> {
         let plan = self.types.bind(self.plan.clone(), values)?;
         snapshots.take_together(&self.streams)?;
         let current = |table: &EventsTable| {

@@ -122,7 +122,7 @@ fn terms(expr: Expr, op: &BinaryOperator) -> Vec<Expr> {
 }
 
 /// Builds a balanced tree of `terms`.
-fn balanced_tree(mut terms: Vec<Expr>, op: &BinaryOperator) -> Expr {
+pub(super) fn balanced_tree(mut terms: Vec<Expr>, op: &BinaryOperator) -> Expr {
     while terms.len() > 1 {
         let mut pairs = Vec::with_capacity(terms.len().div_ceil(2));
         let mut left = terms.into_iter();

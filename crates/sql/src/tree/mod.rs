@@ -8,7 +8,7 @@
 //! is rejected.
 //!
 //! What DataFusion would misunderstand is written in other words on the way: powers, types of times, rows in brackets
-//! ([`rows`]), patterns ([`patterns`]), `FETCH`, and columns of `USING` ([`using`]).
+//! ([`rows`]), `ANY` and `ALL` ([`quantified`]), patterns ([`patterns`]), `FETCH`, and columns of `USING` ([`using`]).
 
 mod brackets;
 mod chains;
@@ -17,6 +17,7 @@ mod grouping;
 mod json;
 mod patterns;
 mod power;
+mod quantified;
 mod rows;
 mod size;
 mod synonyms;
@@ -161,8 +162,10 @@ impl VisitorMut for BoundsChecker<'_> {
     }
 
     fn pre_visit_expr(&mut self, expr: &mut Expr) -> VisitFlow {
-        let checked =
-            json::check(expr).and_then(|()| rows::expand(expr)).and_then(|()| patterns::replace(expr));
+        let checked = json::check(expr)
+            .and_then(|()| rows::expand(expr))
+            .and_then(|()| quantified::replace(expr))
+            .and_then(|()| patterns::replace(expr));
         if let Err(refused) = checked {
             return self.refuse_at(refused);
         }

@@ -107,7 +107,7 @@ async fn run(sql: &Sql, case: &Case) -> String {
 }
 
 pub async fn print(sql: &Sql, text: &str, format: Format) -> tidemill_types::Result<String> {
-    let mut result = sql.query(text).await?;
+    let mut result = sql.run(fixture::request_of_session(text)).await?;
     let mut writer = Writer::new(format, &result.schema(), Vec::new())?;
     while let Some(batch) = result.next().await {
         writer.write(&batch?)?;

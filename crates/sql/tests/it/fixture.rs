@@ -12,7 +12,10 @@ use bson::{Bson, doc};
 use bytes::Bytes;
 use object_store::ObjectStore;
 use parking_lot::{Mutex, RwLock};
-use tidemill_database::{AppendReceipt, AppendRequest, OpenStream};
+use tidemill_access::Principal;
+use tidemill_database::{
+    AppendReceipt, AppendRequest, ClientSession, OpenStream, QueryRequest, SessionSetting,
+};
 use tidemill_sql::{Moment, Sql, SqlOptions, SystemTable, Tables};
 use tidemill_types::decode::BatchBuilder;
 use tidemill_types::{EventId, Field, FieldType, Offset, PartitionId, StreamSchema, Timestamp};
@@ -280,6 +283,18 @@ fn take_off_rows() -> Vec<String> {
         row + "}"
     });
     rows.collect()
+}
+
+/// Returns the request for a statement of a session of PostgreSQL's clients.
+pub fn request_of_session(text: &str) -> QueryRequest {
+    let setting = |(name, value): (&str, &str)| SessionSetting {
+        name: name.to_owned(),
+        value: value.to_owned(),
+        default: Some(value.to_owned()),
+    };
+    let settings = [("search_path", "events, docs, system"), ("server_version_num", "150000")];
+    let session = ClientSession { process: 7, settings: settings.map(setting).to_vec() };
+    QueryRequest::new(text, "test", Principal::system()).with_session(Some(Arc::new(session)))
 }
 
 pub fn stream(name: &str, fields: &[(&str, FieldType)], time: Option<usize>) -> Arc<StreamSchema> {

@@ -1,7 +1,8 @@
 //! Queries with parameters, prepared and not.
 
+use arrow::datatypes::DataType;
 use tidemill_access::Principal;
-use tidemill_database::QueryRequest;
+use tidemill_database::{Parameter, ParameterList, QueryRequest};
 use tidemill_sql::{Prepared, QueryRows, Sql};
 use tidemill_types::{Timestamp, Value};
 
@@ -134,8 +135,8 @@ async fn wrong_values_are_refused() {
         (one, vec![], "the query has 1 parameters: expected 1 values, found 0"),
         (one, vec![Value::Int(1), Value::Int(2)], "the query has 1 parameters: expected 1 values, found 2"),
         ("select 1", vec![Value::Int(1)], "the query has 0 parameters: expected 0 values, found 1"),
-        (one, vec![Value::Float(1.5)], "parameter $1: expected a value of type Int32, found 1.5"),
-        (one, vec![Value::Int(1 << 40)], "parameter $1: expected a value of type Int32, found 1099511627776"),
+        (one, vec![Value::Float(1.5)], "parameter $1: expected a value of type int, found 1.5"),
+        (one, vec![Value::Int(1 << 40)], "parameter $1: expected a value of type int, found 1099511627776"),
         (
             "select flight from TakeOffEvent where flight = $2",
             vec![Value::Int(1)],
@@ -173,4 +174,103 @@ async fn types_of_parameters_are_described_where_their_place_tells() {
         .collect();
     assert_eq!(types, ["?", "Int64", "Float64", "Utf8", "Float64", "Int64"]);
     assert_eq!(described.columns.fields().len(), 3);
+}
+
+fn list(item: DataType, items: Vec<Value<'static>>) -> Parameter {
+    Parameter::List(ParameterList { item, items })
+}
+
+/// A condition with a list, its value, and the same condition in other words.
+fn list_cases() -> Vec<(&'static str, Parameter, &'static str)> {
+    let texts =
+        |items: &[&'static str]| list(DataType::Utf8, items.iter().map(|item| Value::str(item)).collect());
+    let ints = |items: &[i64]| list(DataType::Int64, items.iter().map(|item| Value::Int(*item)).collect());
+    let with_null = || list(DataType::Utf8, vec![Value::str("UA"), Value::Null]);
+    vec![
+        ("carrier = any($1)", texts(&["UA", "B6"]), "carrier in ('UA', 'B6')"),
+        ("carrier = any($1::text[])", texts(&["UA", "B6"]), "carrier in ('UA', 'B6')"),
+        ("carrier = some(($1))", texts(&["UA"]), "carrier = 'UA'"),
+        ("carrier = any($1)", texts(&[]), "false"),
+        ("carrier = any($1)", Value::Null.into(), "false"),
+        ("not (carrier = any($1))", texts(&["UA"]), "carrier <> 'UA'"),
+        // it is not known whether a carrier is the one that is null
+        ("not (carrier = any($1))", with_null(), "false"),
+        ("carrier <> all($1)", texts(&["UA", "B6"]), "carrier not in ('UA', 'B6')"),
+        ("carrier <> all($1)", texts(&[]), "true"),
+        ("carrier <> all($1)", with_null(), "false"),
+        ("carrier <> any($1)", texts(&["UA", "UA"]), "carrier <> 'UA'"),
+        ("flight = any($1)", ints(&[1, 1141, 1545]), "flight in (1, 1141, 1545)"),
+        ("flight = any($1::bigint[])", ints(&[1141, 1545]), "flight in (1141, 1545)"),
+        ("flight = any($1::int[])", texts(&["1141", "1545"]), "flight in (1141, 1545)"),
+        ("flight > all($1)", ints(&[100, 1000]), "flight > 1000"),
+        ("flight >= any($1)", ints(&[100, 1000]), "flight >= 100"),
+        ("distance < any($1)", list(DataType::Float64, vec![Value::Float(500.5)]), "distance < 500.5"),
+        ("carrier like any($1)", texts(&["U%", "_6"]), "carrier like 'U%' or carrier like '_6'"),
+        (
+            "_time = any($1)",
+            list(
+                DataType::Timestamp(arrow::datatypes::TimeUnit::Microsecond, Some("UTC".into())),
+                vec![Value::Time(Timestamp(1_357_045_200_000_000))],
+            ),
+            "_time = '2013-01-01T13:00:00Z'",
+        ),
+        ("on_time = any($1)", list(DataType::Boolean, vec![Value::Bool(true)]), "on_time"),
+        ("flight in (select unnest($1::int[]))", ints(&[1141, 1545]), "flight in (1141, 1545)"),
+        ("array_length($1::bigint[], 1) = 2", ints(&[1, 2]), "true"),
+    ]
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_list_means_what_it_means_in_the_text() {
+    for state in State::ALL {
+        let (_fixture, sql) = fixture::sql(state, fixture::options()).await;
+        for (condition, value, literal) in list_cases() {
+            let rows =
+                |condition: &str| format!("select flight, carrier from TakeOffEvent where {condition}");
+            let expected = sorted(&answer(&sql, &rows(literal)).await);
+            let request = QueryRequest::new(rows(condition), "test", Principal::system());
+            let found = sql.run(request.with_parameters(vec![value.clone()])).await;
+            let found = found.unwrap_or_else(|e| panic!("{condition}: {e}")).collect().await.unwrap();
+            assert_eq!(sorted(&found), expected, "{state:?} {condition} {value}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lists_are_described_and_bounded() {
+    let (_fixture, sql) = fixture::sql(State::Both, fixture::options()).await;
+    let text = "select $1 = any(array[1]), $2::text[], unnest($3::timestamptz[]) from TakeOffEvent t where flight = any($4) and \
+                exists (select 1 from events.Landing l where l.\"Gate\" <> all($5) and t.carrier like any($6))";
+    let described = sql.describe_request(QueryRequest::new(text, "test", Principal::system())).await.unwrap();
+    let types: Vec<String> = described
+        .parameters
+        .iter()
+        .map(|ty| match ty {
+            Some(DataType::List(item)) => format!("[{}]", item.data_type()),
+            other => format!("{other:?}"),
+        })
+        .collect();
+    assert_eq!(types[1..], ["[Utf8View]", "[Timestamp(µs, \"UTC\")]", "[Int32]", "[Utf8]", "[Utf8]"]);
+    let many = |count| list(DataType::Int64, (0..count).map(Value::Int).collect());
+    for (condition, value, message) in [
+        ("flight = any($1)", many(100_001), "a list of 100001 values behind ANY or ALL: the limit is 100000"),
+        ("flight < any($1)", many(2_001), "the limit is 2000"),
+        ("flight = any($1)", Value::Int(1).into(), "expected a value of type list of int, found 1"),
+        ("flight = $1", many(2), "parameter $1: expected a value of type int, found [0, 1]"),
+        (
+            "flight = any($1)",
+            list(DataType::Int64, vec![Value::Int(1 << 40)]),
+            "expected a value of type list of int",
+        ),
+        (
+            "flight = any($1)",
+            list(DataType::Utf8, vec![Value::str("x")]),
+            "expected a value of type list of int, found [\"x\"]",
+        ),
+    ] {
+        let text = format!("select count(*) from TakeOffEvent where {condition}");
+        let request = QueryRequest::new(text, "test", Principal::system()).with_parameters(vec![value]);
+        let error = sql.run(request).await.unwrap_err().to_string();
+        assert!(error.contains(message), "{condition}: {error}");
+    }
 }

@@ -59,6 +59,9 @@ pub struct ListenerArgs {
     /// Encrypt the connections of Flight SQL at its own address: a PEM file with the server's certificate, those that signed it, and its private key. It is read again when it has changed.
     #[arg(long, env = "TIDEMILL_FLIGHT_TLS", value_name = "FILE")]
     flight_tls: Option<PathBuf>,
+    /// Serve the Model Context Protocol to programs with a language model, at the path /mcp of HTTP, as the setting `server.mcp` does. Its tools read with the rights of their caller.
+    #[arg(long, env = "TIDEMILL_MCP", value_parser = clap::builder::BoolishValueParser::new())]
+    mcp: bool,
 }
 
 /// Address of a protocol that can be switched off.
@@ -312,7 +315,11 @@ impl Listeners {
                 (ListenProtocol::Http, _) => {
                     let url = format!("{}://{address}", if encrypted { "https" } else { "http" });
                     http.get_or_insert_with(|| url.clone());
-                    format!("Listening on {url}")
+                    let mcp = match front_ends.serves_mcp {
+                        true => format!("\nMCP clients: {url}/mcp (the token as bearer)"),
+                        false => String::new(),
+                    };
+                    format!("Listening on {url}{mcp}")
                 }
                 (ListenProtocol::MongoDb, _) => front_ends.mongo_line(address, encrypted),
                 (ListenProtocol::Postgres, _) => front_ends.postgres_line(address, encrypted),
@@ -350,9 +357,28 @@ impl Listeners {
     }
 }
 
+/// Returns HTTP with MCP beside its routes.
+#[cfg(feature = "mcp")]
+fn with_mcp(http: HttpFrontEnd, tidemill: &Tidemill) -> anyhow::Result<HttpFrontEnd> {
+    use tidemill::McpOverEngine;
+    use tidemill::mcp::{McpOptions, McpService};
+
+    let engine = Arc::new(McpOverEngine(tidemill.engine().clone()));
+    let service = McpService::new(engine, tidemill.database(), McpOptions::default());
+    Ok(http.with_mounted(Arc::new(beside_http::McpBesideHttp::new(service))))
+}
+
+#[cfg(not(feature = "mcp"))]
+fn with_mcp(_: HttpFrontEnd, _: &Tidemill) -> anyhow::Result<HttpFrontEnd> {
+    anyhow::bail!(
+        "this build has no MCP: leave out --mcp and the setting server.mcp, or build with the feature `mcp`"
+    )
+}
+
 /// The protocols, and the maximum of connections of a listener that has no other one.
 struct FrontEnds {
     http: (Arc<dyn FrontEnd>, usize),
+    serves_mcp: bool,
     mongo: (Arc<dyn FrontEnd>, usize),
     mongo_needs_login: bool,
     postgres: (Arc<dyn FrontEnd>, usize),
@@ -385,6 +411,8 @@ impl FrontEnds {
         let flight = FlightSql::new(tidemill.database(), flight_options);
         let http = HttpFrontEnd::new(engine.clone(), tidemill.database(), options, metrics.clone())?
             .with_grpc(Arc::new(FlightBesideHttp::new(flight.clone())));
+        let serves_mcp = args.mcp || engine.app().settings.server.mcp;
+        let http = if serves_mcp { with_mcp(http, tidemill)? } else { http };
         let needs_login = !args.mongo_without_login;
         let mut options = MongoOptions {
             password: needs_login.then(|| token.clone()),
@@ -407,6 +435,7 @@ impl FrontEnds {
         let postgres = PostgresFrontEnd::new(tidemill.database(), options);
         Ok(Self {
             http: (Arc::new(http), http_max),
+            serves_mcp,
             mongo: (Arc::new(mongo), mongo_max),
             mongo_needs_login: needs_login,
             postgres: (Arc::new(postgres), postgres_max),

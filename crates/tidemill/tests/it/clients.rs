@@ -31,6 +31,7 @@ fn unmodified_clients_write_and_read() {
         ("pgjdbc", "metadata of the database"),
         ("pyarrow", "flight with a session"),
         ("adbc-driver-flightsql", "a statement is cancelled"),
+        ("mcp", "tools over http"),
         ("flight-sql-jdbc", "a token and a wrong one"),
     ] {
         let is_skipped = lines.contains(&format!("skipped: {client} cannot be installed"));

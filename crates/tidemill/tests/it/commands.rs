@@ -266,7 +266,7 @@ fn queries_are_checked_formatted_and_replayed() {
     let data = dir.path().join("data");
     run(&["run", apps, "--data", data.to_str().unwrap(), "--until-idle"], 0);
     let queries = sql(data.to_str().unwrap(), "SELECT query, runs, keeps FROM system.queries");
-    assert_eq!(queries[0]["runs"], json!("partition 0"), "{queries:?}");
+    assert_eq!(queries[0]["runs"], json!("partition 2"), "{queries:?}");
     let (out, _) = run(&["explain", apps], 0);
     assert!(out.contains("keeps the rows of length(2)") && out.contains("Trades has no key"), "{out}");
     std::fs::write(&app, text.replace("price>0", "prize>0")).unwrap();

@@ -22,6 +22,7 @@ mod influxql;
 mod killed;
 mod kubernetes;
 mod load;
+mod mcp;
 mod on_s3;
 mod pages;
 mod postgres;

@@ -325,7 +325,7 @@ fn queries_tell_what_they_wait_for() {
     };
     let told = why(&["minutes"], 0);
     assert!(
-        told.starts_with("trades.siddhi, partition 0: query `minutes` at 2026-01-01T00:00:49Z"),
+        told.starts_with("trades.siddhi, partition 1: query `minutes` at 2026-01-01T00:00:49Z"),
         "{told}"
     );
     assert!(told.contains("window timeBatch(1 min): 50 events, from 2026-01-01T00:00:00Z"), "{told}");

@@ -84,3 +84,54 @@ fn a_statement_is_cancelled_and_stops_when_its_client_goes_away() {
     let ended = when(&server, |found| found["id"] == statement["id"] && found["ended"].is_string());
     assert_eq!(ended["error"], "its reader took no more rows");
 }
+
+#[test]
+fn pages_are_of_one_moment_and_end_with_their_statement() {
+    let dir = tempfile::tempdir().unwrap();
+    let app = dir.path().join("app");
+    std::fs::create_dir(&app).unwrap();
+    std::fs::write(app.join("trade.rules"), "event Trade { symbol: string, n: long } key symbol;").unwrap();
+    let server = serve(app.to_str().unwrap(), &dir.path().join("data"));
+    let send = |path: &str, body: &str| {
+        let request = agent().post(format!("{}{path}", server.base));
+        let request = request.header("authorization", format!("Bearer {}", server.token));
+        let mut reply = request.header("content-type", "text/plain").send(body).unwrap();
+        let header = |name: &str| reply.headers().get(name).map(|value| value.to_str().unwrap().to_owned());
+        let (token, statement) = (header("tidemill-next-page"), header("tidemill-statement"));
+        (reply.status().as_u16(), token, statement, reply.body_mut().read_to_string().unwrap())
+    };
+    let trades = |from: u64, to: u64| {
+        let rows: Vec<Value> = (from..to).map(|n| json!({"symbol": format!("S{}", n % 7), "n": n})).collect();
+        let request = agent().post(format!("{}/api/v1/streams/Trade?wait=true", server.base));
+        let reply = request.header("authorization", format!("Bearer {}", server.token)).send_json(rows);
+        assert_eq!(reply.unwrap().status().as_u16(), 200);
+    };
+    trades(0, 1_000);
+    let query = "SELECT n FROM events.Trade ORDER BY n DESC";
+    let (status, mut next, _, mut rows) = send("/api/v1/sql?page_rows=300&format=ndjson", query);
+    assert_eq!(status, 200, "{rows}");
+    let mut pages = 1;
+    while let Some(token) = next {
+        // newer rows would be the first ones
+        trades(1_000 * pages, 1_000 * pages + 10);
+        let (status, token, _, more) = send(&format!("/api/v1/sql?page={token}"), "");
+        assert_eq!(status, 200, "{more}");
+        (next, rows, pages) = (token, rows + &more, pages + 1);
+    }
+    let expected: String = (0..1_000).rev().map(|n| format!("{{\"n\":{n}}}\n")).collect();
+    assert_eq!((rows, pages), (expected, 4));
+
+    let (_, next, statement, _) = send("/api/v1/sql?page_rows=1&format=ndjson", query);
+    let (next, statement) = (next.unwrap(), statement.unwrap());
+    let id: u64 = statement.parse().unwrap();
+    let kept = when(&server, |found| found["id"] == id);
+    assert_eq!((&kept["phase"], &kept["statement"]), (&json!("running"), &json!(query)));
+    let (status, .., body) = send("/api/v1/sql", &format!("KILL QUERY {statement}"));
+    assert_eq!(status, 200, "{body}");
+    let (status, .., body) = send(&format!("/api/v1/sql?page={next}"), "");
+    assert_eq!(status, 409, "{body}");
+    assert!(
+        body.contains(&format!("statement {statement} was cancelled by KILL QUERY {statement} (http)")),
+        "{body}"
+    );
+}

@@ -63,6 +63,8 @@ pub struct ServerSettings {
     /// Host names that requests to a loopback address may have besides `localhost` and the loopback
     /// addresses.
     pub hosts: Vec<String>,
+    /// Serves the Model Context Protocol at `/mcp`.
+    pub mcp: bool,
     /// Maximum bytes of one request body.
     #[serde(deserialize_with = "bytes")]
     pub body_bytes_max: Option<u64>,

@@ -9,6 +9,7 @@ use arrow_array::{
 use bytes::{Bytes, BytesMut};
 use jiff::tz::TimeZone;
 use proptest::prelude::*;
+use tidemill_database::Parameter;
 use tidemill_types::Value;
 
 use super::{ColumnEncoder, Style};
@@ -31,7 +32,10 @@ fn encoded(array: &ArrayRef, format: Format, zone: &TimeZone) -> Bytes {
 fn back(array: &ArrayRef, format: Format, zone: &TimeZone) -> String {
     let bytes = encoded(array, format, zone);
     let ty = ParameterType::of_oid(PgType::of(array.data_type()).oid());
-    match parameters::decode(1, Some(&bytes), ty, format, zone).unwrap() {
+    let Parameter::Value(value) = parameters::decode(1, Some(&bytes), ty, format, zone).unwrap() else {
+        panic!("no list was sent")
+    };
+    match value {
         // what the database reads a text as does not depend on zeros at its end
         Value::Str(text) if text.contains('.') => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
         Value::Str(text) => text.into_owned(),

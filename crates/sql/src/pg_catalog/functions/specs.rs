@@ -70,7 +70,7 @@ static ALL: [Spec; 98] = [
     strict("pg_type_is_visible", &[Object], 0, "bool", names::type_is_visible),
     strict("pg_function_is_visible", &[Object], 0, "bool", names::function_is_visible),
     strict("pg_collation_is_visible", &[Object], 0, "bool", |_, _| Ok(Cell::Bool(true))),
-    never("pg_operator_is_visible", &[Object]),
+    strict("pg_operator_is_visible", &[Object], 0, "bool", |_, _| Ok(Cell::Bool(true))),
     never("pg_opclass_is_visible", &[Object]),
     never("pg_opfamily_is_visible", &[Object]),
     never("pg_conversion_is_visible", &[Object]),

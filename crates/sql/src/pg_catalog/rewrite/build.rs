@@ -50,15 +50,17 @@ pub(super) fn null_text() -> Expr {
     as_text(null())
 }
 
+pub(super) fn null_number() -> Expr {
+    cast(null(), DataType::BigInt(None))
+}
+
 /// Returns a cast to text.
 pub(super) fn as_text(expr: Expr) -> Expr {
-    Expr::Cast {
-        kind: CastKind::DoubleColon,
-        expr: Box::new(expr),
-        data_type: DataType::Text,
-        array: false,
-        format: None,
-    }
+    cast(expr, DataType::Text)
+}
+
+fn cast(expr: Expr, data_type: DataType) -> Expr {
+    Expr::Cast { kind: CastKind::DoubleColon, expr: Box::new(expr), data_type, array: false, format: None }
 }
 
 /// Returns the only `SELECT` of a query.

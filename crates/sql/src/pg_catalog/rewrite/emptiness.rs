@@ -4,11 +4,11 @@ use std::ops::ControlFlow;
 
 use datafusion::logical_expr::sqlparser::ast::helpers::attached_token::AttachedToken;
 use datafusion::logical_expr::sqlparser::ast::{
-    CaseWhen, Expr, FunctionArguments, JoinOperator, Query, Select, SelectItem, SetExpr, SetOperator,
-    TableFactor, TableWithJoins, Value, Visit, Visitor,
+    BinaryOperator, CaseWhen, Expr, FunctionArguments, JoinOperator, Query, Select, SelectItem, SetExpr,
+    SetOperator, TableFactor, TableWithJoins, Value, Visit, Visitor,
 };
 
-use super::build::{arguments, as_text, boolean, call, called, null_text};
+use super::build::{arguments, as_text, boolean, call, called, null, null_number, null_text};
 use super::catalog_of;
 use crate::pg_catalog::functions::NO_TEXTS;
 use crate::pg_catalog::single_value::SINGLE_VALUE;
@@ -59,6 +59,33 @@ pub(super) fn replace(expr: &mut Expr) {
         _ => return,
     };
     *expr = in_place_of(expr, value);
+}
+
+/// Removes the branches of a `CASE` for domains, `typtype = 'd'`, as there are none: asyncpg has one with a recursive query in it.
+pub(super) fn remove_domains(expr: &mut Expr) {
+    let Expr::Case { operand: None, conditions, else_result, .. } = expr else { return };
+    let count = conditions.len();
+    conditions.retain(|branch| !is_about_domains(&branch.condition));
+    if conditions.len() == count || !conditions.is_empty() {
+        return;
+    }
+    // the branch had a number, as a null that is all of a column would not tell
+    let value = else_result.take().map_or_else(null, |value| *value);
+    *expr = match value {
+        Expr::Value(null) if null.value == Value::Null => null_number(),
+        value => value,
+    };
+}
+
+fn is_about_domains(condition: &Expr) -> bool {
+    let Expr::BinaryOp { left, op: BinaryOperator::Eq, right } = condition else { return false };
+    let column = match &**left {
+        Expr::Identifier(name) => Some(name),
+        Expr::CompoundIdentifier(names) => names.last(),
+        _ => None,
+    };
+    let is_domain = matches!(&**right, Expr::Value(value) if matches!(&value.value, Value::SingleQuotedString(kind) if kind == "d"));
+    is_domain && column.is_some_and(|name| name.value.eq_ignore_ascii_case("typtype"))
 }
 
 /// Removes what has no effect from a `SELECT` without rows: subqueries, which would have to be planned.

@@ -227,6 +227,11 @@ impl VisitorMut for Rewriter {
         ControlFlow::Continue(())
     }
 
+    fn pre_visit_expr(&mut self, expr: &mut Expr) -> Flow {
+        emptiness::remove_domains(expr);
+        ControlFlow::Continue(())
+    }
+
     fn post_visit_expr(&mut self, expr: &mut Expr) -> Flow {
         emptiness::replace(expr);
         scalars::replace_list(expr);

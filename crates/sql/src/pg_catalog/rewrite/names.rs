@@ -4,12 +4,13 @@ use std::collections::HashSet;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use arrow::datatypes::{Schema, SchemaRef};
+use arrow::datatypes::{DataType as ArrowType, Field, FieldRef, Schema, SchemaRef};
 use datafusion::logical_expr::sqlparser::ast::{
     AccessExpr, DataType, Expr, Ident, JoinConstraint, JoinOperator, ObjectName, Query, Select, SelectItem,
     SelectItemQualifiedWildcardKind, SetExpr, Statement as Ast, TableAlias, TableFactor, VisitMut,
     VisitorMut,
 };
+use tidemill_database::PG_TYPE;
 
 use super::build::{called, number};
 use super::{Mentions, catalog_of};
@@ -206,16 +207,36 @@ fn repeat_columns(select: &mut Select) {
     }
 }
 
-/// Returns the columns of a result without the marks at the end of their names.
+/// Returns the columns of a result as clients see them: without the marks at the end of their names, and with the type of lists of oids.
 pub(crate) fn without_marks(schema: &SchemaRef) -> SchemaRef {
-    if !schema.fields().iter().any(|field| field.name().ends_with(REPEATED)) {
+    let is_marked = |field: &FieldRef| field.name().ends_with(REPEATED);
+    let is_of_catalogs = schema.fields().iter().any(|field| pg_type(field) == Some("oid"));
+    if !is_of_catalogs && !schema.fields().iter().any(is_marked) {
         return schema.clone();
     }
     let fields = schema.fields().iter().map(|field| {
         let name = field.name().trim_end_matches(REPEATED).to_owned();
-        field.as_ref().clone().with_name(name)
+        let mut field = field.as_ref().clone().with_name(name);
+        if is_of_catalogs && is_list_of_oids(&field) {
+            field = field.with_metadata([(PG_TYPE.to_owned(), "oid[]".to_owned())].into());
+        }
+        field
     });
     Arc::new(Schema::new_with_metadata(fields.collect::<Vec<_>>(), schema.metadata().clone()))
+}
+
+fn pg_type(field: &Field) -> Option<&str> {
+    field.metadata().get(PG_TYPE).map(String::as_str)
+}
+
+/// Returns whether a column beside oids is a list of them. `array_agg` and `CASE` do not keep the type of their arguments; asyncpg looks types up
+/// by a statement with such a column, `attrtypoids`, and would look up a list of another type by the same statement, for ever.
+fn is_list_of_oids(field: &Field) -> bool {
+    let items = match field.data_type() {
+        ArrowType::List(item) | ArrowType::LargeList(item) => item.data_type(),
+        _ => return false,
+    };
+    *items == ArrowType::Int64 && pg_type(field).is_none() && field.name().ends_with("oids")
 }
 
 /// Returns the name of a column that is an expression.

@@ -17,12 +17,20 @@ use crate::pg_catalog::objects::PG_CATALOG;
 
 const SERIES: &str = "generate_series";
 const UNNEST: &str = "unnest";
+const LIST: &str = "string_to_array";
 
 /// Makes each call of `generate_series` that is an item of a `SELECT` have a row for each of its values. As an argument it is a list.
 pub(super) fn expand(statement: &mut Statement) {
     struct Expander;
     impl VisitorMut for Expander {
         type Break = ();
+
+        fn pre_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<()> {
+            if let Some(row) = row_of_list(factor) {
+                *factor = row;
+            }
+            ControlFlow::Continue(())
+        }
 
         fn post_visit_select(&mut self, select: &mut Select) -> ControlFlow<()> {
             for item in &mut select.projection {
@@ -39,6 +47,18 @@ pub(super) fn expand(statement: &mut Statement) {
     if let Statement::Statement(ast) = statement {
         let _ = VisitMut::visit(ast.as_mut(), &mut Expander);
     }
+}
+
+/// Returns the row that `string_to_array(…) s` is in `FROM`: its column has the name of the alias. `None` for another table.
+fn row_of_list(factor: &TableFactor) -> Option<TableFactor> {
+    let TableFactor::Table { name, alias: Some(alias), args: Some(args), .. } = factor else { return None };
+    if last_part(name).0 != LIST || !alias.columns.is_empty() {
+        return None;
+    }
+    let args: Vec<String> = args.args.iter().map(ToString::to_string).collect();
+    let (name, args) = (&alias.name, args.join(", "));
+    let text = format!("(SELECT {LIST}({args}) AS {name}) AS {name}");
+    Parser::new(&TidemillDialect).try_with_sql(&text).ok()?.parse_table_factor().ok()
 }
 
 /// Makes the functions of the catalogs whose result is a list have rows, wherever they are in an item of a `SELECT`.

@@ -1,5 +1,6 @@
 //! Rows of the catalogs that have some, one function for each.
 
+mod operators;
 mod relations;
 mod server;
 mod standard;
@@ -56,6 +57,7 @@ pub(super) async fn rows(
         (_, "pg_am") => server::access_methods(definition),
         (_, "pg_attribute") => relations::attributes(objects, definition, wanted).await,
         (_, "pg_authid" | "pg_roles" | "pg_user") => server::roles(objects, definition),
+        (_, "pg_cast") => operators::casts(definition),
         (_, "pg_class") => relations::classes(objects, definition, wanted).await,
         (_, "pg_collation") => server::collations(definition),
         (_, "pg_constraint") => relations::constraints(objects, definition, wanted).await,
@@ -65,10 +67,12 @@ pub(super) async fn rows(
         (_, "pg_indexes") => relations::index_definitions(objects, definition),
         (_, "pg_language") => server::languages(definition),
         (_, "pg_namespace") => server::namespaces(objects, definition),
+        (_, "pg_operator") => operators::operators(definition),
         (_, "pg_proc") => types::functions(objects, definition),
         (_, "pg_settings") => server::settings(objects, definition),
         (_, "pg_stat_activity") => server::activity(objects, definition),
         (_, "pg_stat_gssapi") => server::encryption(objects, definition),
+        (_, "pg_stat_user_tables") => relations::row_counts(objects, definition, wanted),
         (_, "pg_tables") => relations::tables(objects, definition),
         (_, "pg_tablespace") => server::tablespaces(definition),
         (_, "pg_type") => types::types(definition),

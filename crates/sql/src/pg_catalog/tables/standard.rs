@@ -8,7 +8,7 @@ use crate::error::to_datafusion;
 use crate::pg_catalog::column_type::type_of;
 use crate::pg_catalog::definitions::{self, Definition, TypeDefinition};
 use crate::pg_catalog::functions::{may_change, sql_type};
-use crate::pg_catalog::objects::{OWNER, Objects, Relation};
+use crate::pg_catalog::objects::{OWNER, Objects, PG_CATALOG, Relation};
 use crate::pg_catalog::rows::{Cell, Rows};
 use crate::schema_name::CATALOG;
 
@@ -38,6 +38,28 @@ pub(super) async fn rows(
         }
         "key_column_usage" => key_columns(objects, definition),
         "role_table_grants" | "table_privileges" => table_privileges(objects, definition),
+        "character_sets" => {
+            let mut rows = Rows::new(
+                definition,
+                [
+                    "character_set_name",
+                    "character_repertoire",
+                    "form_of_use",
+                    "default_collate_catalog",
+                    "default_collate_schema",
+                    "default_collate_name",
+                ],
+            );
+            rows.push([
+                "UTF8".into(),
+                "UCS".into(),
+                "UTF8".into(),
+                CATALOG.into(),
+                PG_CATALOG.into(),
+                "C".into(),
+            ]);
+            rows.finish()
+        }
         "schemata" => {
             let mut rows = Rows::new(definition, ["catalog_name", "schema_name", "schema_owner"]);
             for schema in objects.schemas() {

@@ -5,6 +5,7 @@ use arrow::util::display::{ArrayFormatter, FormatOptions};
 use tidemill_sql::Sql;
 
 use super::random::Statement;
+use crate::fixture;
 
 /// Rows of a result.
 pub type Rows = Vec<Vec<String>>;
@@ -57,7 +58,8 @@ pub fn outline(rows: &Rows) -> String {
 /// Runs a statement. Errors are texts that begin with their kind.
 pub async fn run(sql: &Sql, statement: &Statement) -> Result<Rows, String> {
     let failed = |e: tidemill_types::Error| format!("{}: {e}", e.kind().name());
-    let result = sql.query(&statement.text).await.map_err(failed)?.collect().await.map_err(failed)?;
+    let request = fixture::request_of_session(&statement.text);
+    let result = sql.run(request).await.map_err(failed)?.collect().await.map_err(failed)?;
     let options = FormatOptions::default().with_display_error(true);
     let mut rows = vec![];
     for batch in &result.batches {

@@ -51,6 +51,7 @@ const STATEMENTS: [&str; 14] = [
 async fn catalogs_have_the_rows_of_postgresql() {
     let Some(server) = tidemill_test_servers::shared("postgres") else { return };
     let postgres = Postgres::new(server.address("SERVERS_POSTGRES"));
+    let _schema = super::EVENTS.lock().await;
     postgres.run(TABLE);
     let (_fixture, sql) = fixture::sql(State::Both, fixture::options()).await;
     let statements = STATEMENTS.map(|text| Statement::unordered(text.to_owned()));

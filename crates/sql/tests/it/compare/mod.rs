@@ -17,6 +17,7 @@ mod queries;
 mod random;
 mod subqueries;
 mod tables;
+mod tools;
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -30,6 +31,9 @@ use accepted::Accepted;
 use canonical::Rows;
 use postgres::Postgres;
 use random::{Generator, Statement};
+
+/// Held by a test that uses the schema `events` of PostgreSQL.
+static EVENTS: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
 /// Part of the statements that may be refused. Refusing everything would agree with everything.
 const REFUSED_PERCENT_MAX: usize = 20;

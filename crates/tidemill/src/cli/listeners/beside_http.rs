@@ -1,4 +1,4 @@
-//! Flight SQL on the connections of HTTP.
+//! Flight SQL and MCP on the connections of HTTP.
 
 use axum::body::Body;
 use axum::http::{Request, Response};
@@ -37,5 +37,31 @@ impl GrpcService for FlightBesideHttp {
 
     fn drain(&self) {
         self.0.drain();
+    }
+}
+
+/// MCP as the service that the server of HTTP serves beside its routes.
+#[cfg(feature = "mcp")]
+pub(super) struct McpBesideHttp(tidemill::mcp::McpService);
+
+#[cfg(feature = "mcp")]
+impl McpBesideHttp {
+    pub fn new(service: tidemill::mcp::McpService) -> Self {
+        Self(service)
+    }
+}
+
+#[cfg(feature = "mcp")]
+impl tidemill::server::MountedService for McpBesideHttp {
+    fn path(&self) -> &'static str {
+        tidemill::mcp::PATH
+    }
+
+    fn answer(&self, request: Request<bytes::Bytes>) -> BoxFuture<'static, Response<bytes::Bytes>> {
+        self.0.answer(request)
+    }
+
+    fn refusal_body(&self, message: &str) -> bytes::Bytes {
+        tidemill::mcp::McpService::refusal_body(message)
     }
 }
