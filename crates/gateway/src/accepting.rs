@@ -185,7 +185,7 @@ impl AcceptedConnection {
                     return None;
                 }
             },
-            tls => (Socket::Plain(stream), tls),
+            tls => (Socket::plain(stream), tls),
         };
         Some(Connection { socket, peer, local, listener, handle, tls })
     }

@@ -37,11 +37,9 @@ impl Connection {
     /// the certificate, or takes more than ten seconds.
     pub async fn encrypt(self) -> io::Result<Self> {
         let Self { socket, peer, local, listener, handle, tls } = self;
-        let socket = match (socket, &tls) {
-            (Socket::Plain(stream), Some(tls)) => tls.accept(stream).await?,
-            (Socket::Plain(_), None) => return Err(io::Error::other("the listener has no certificate")),
-            (Socket::Tls(_), _) => return Err(io::Error::other("the connection is encrypted already")),
-        };
+        let stream = socket.into_plain()?;
+        let Some(files) = &tls else { return Err(io::Error::other("the listener has no certificate")) };
+        let socket = files.accept(stream).await?;
         Ok(Self { socket, peer, local, listener, handle, tls })
     }
 }

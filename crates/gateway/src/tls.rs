@@ -123,7 +123,7 @@ impl ServerTls {
             io::Error::new(io::ErrorKind::TimedOut, message)
         })??;
         let certificate_hash = identity.certificate_hash.clone();
-        Ok(Socket::Tls(Box::new(EncryptedSocket { stream, certificate_hash })))
+        Ok(Socket::encrypted(EncryptedSocket { stream, certificate_hash }))
     }
 
     /// Returns whether clients need a certificate.

@@ -52,23 +52,36 @@ struct Connection {
 }
 
 impl Connection {
+    /// Processes messages, and tells the client why the connection ends.
     async fn run(mut self) {
+        let Err(error) = self.process_messages().await else { return };
+        tracing::debug!(peer = %self.peer, "{}: the connection is closed", error.message);
+        if error.code == code::CONNECTION_FAILURE {
+            return;
+        }
+        let is_idle = !self.wire.has_input() && !self.is_busy();
+        output::error(&mut self.wire.output, &error);
+        // it may have gone
+        let _ = timeout(LAST_WORD_TIMEOUT, self.wire.flush()).await;
+        if !is_idle {
+            self.wire.close().await;
+        }
+    }
+
+    /// Processes messages until the client closes the connection, or it makes room for another one. Errors: fatal.
+    async fn process_messages(&mut self) -> Result<()> {
         // busy from a message to `ReadyForQuery` outside of a transaction
         let mut active: Option<ActiveRequest> = None;
         loop {
             if !self.is_busy() {
                 active = None;
             }
-            let message = match self.next_message(active.is_some()).await {
-                Ok(Some(message)) => message,
-                Ok(None) => return,
-                Err(error) => return self.close(&error).await,
-            };
+            let Some(message) = self.next_message(active.is_some()).await? else { return Ok(()) };
             if active.is_none() {
                 // a connection that makes room for another one does nothing any more
                 active = self.handle.begin();
                 if active.is_none() {
-                    return;
+                    return Ok(());
                 }
             }
             let done = match self.session.renew(self.shared.options.access.as_deref()) {
@@ -76,10 +89,8 @@ impl Connection {
                 Err(error) => Err(error),
             };
             self.wire.release();
-            match done {
-                Ok(true) => {}
-                Ok(false) => return,
-                Err(error) => return self.close(&error).await,
+            if !done? {
+                return Ok(());
             }
         }
     }
@@ -91,16 +102,6 @@ impl Connection {
             || self.is_skipping
             || !self.wire.output.is_empty()
             || !self.session.pending.is_empty()
-    }
-
-    /// Tells the client why the connection ends.
-    async fn close(mut self, error: &PgError) {
-        tracing::debug!(peer = %self.peer, "{}: the connection is closed", error.message);
-        if error.code != code::CONNECTION_FAILURE {
-            output::error(&mut self.wire.output, error);
-            // it may have gone
-            let _ = timeout(LAST_WORD_TIMEOUT, self.wire.flush()).await;
-        }
     }
 
     /// Waits for the next message. Returns `None` if the client has closed the connection.

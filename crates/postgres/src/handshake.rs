@@ -109,11 +109,11 @@ async fn first_messages(mut connection: Connection, shared: &Arc<ServerState>) -
             }
             Ok(FirstMessage::Startup { minor_version, parameters }) => {
                 let options = &shared.options;
-                let mut wire = Wire::new(connection.socket, shared.memory.clone(), options.transfer_timeout);
+                let wire = Wire::new(connection.socket, shared.memory.clone(), options.transfer_timeout);
                 match Request::new(minor_version, parameters) {
                     Ok(request) => return Some((wire, request)),
                     Err(error) => {
-                        refuse(&mut wire, &error).await;
+                        refuse(wire, &error).await;
                         return None;
                     }
                 }
@@ -123,9 +123,9 @@ async fn first_messages(mut connection: Connection, shared: &Arc<ServerState>) -
                 return None;
             }
             Err(error) => {
-                let mut wire =
+                let wire =
                     Wire::new(connection.socket, shared.memory.clone(), shared.options.transfer_timeout);
-                refuse(&mut wire, &error).await;
+                refuse(wire, &error).await;
                 return None;
             }
         }
@@ -133,10 +133,11 @@ async fn first_messages(mut connection: Connection, shared: &Arc<ServerState>) -
 }
 
 /// Tells a client why there is no session.
-async fn refuse(wire: &mut Wire, error: &PgError) {
+async fn refuse(mut wire: Wire, error: &PgError) {
     output::error(&mut wire.output, error);
     // the client may have gone
     let _ = wire.flush().await;
+    wire.close().await;
 }
 
 async fn log_in(
@@ -163,7 +164,7 @@ async fn log_in(
         Ok(begun) => begun,
         Err(error) => {
             tracing::info!(%peer, user = %request.user, "refused: {}", error.message);
-            refuse(&mut wire, &error).await;
+            refuse(wire, &error).await;
             return None;
         }
     };

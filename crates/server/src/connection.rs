@@ -129,9 +129,9 @@ pub(crate) async fn serve(connection: Connection, router: Router) {
 ///
 /// Errors: the connection is broken.
 async fn is_http2(socket: &Socket) -> io::Result<bool> {
-    match socket {
-        Socket::Tls(_) => Ok(socket.alpn() == Some(H2)),
-        Socket::Plain(stream) => begins_with_preface(stream).await,
+    match socket.is_encrypted() {
+        true => Ok(socket.alpn() == Some(H2)),
+        false => begins_with_preface(socket.tcp()).await,
     }
 }
 

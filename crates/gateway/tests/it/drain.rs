@@ -3,9 +3,10 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::lines::{Client, Lines, PATIENCE, local, start, until};
+use crate::lines::{Client, FAREWELL_BYTES, Lines, PATIENCE, local, start, until};
 
 #[tokio::test]
 async fn requests_in_progress_finish_and_idle_connections_end() {
@@ -62,4 +63,26 @@ async fn a_gateway_that_is_dropped_closes_everything_at_once() {
     drop(gateway);
     assert_eq!(client.read().await, None);
     until(|| metrics.of("lines").open == 0).await;
+}
+
+#[tokio::test]
+async fn a_client_gets_all_of_its_last_reply_while_it_sends_more() {
+    let (gateway, _) = start(&Lines::new(), local(8)).await;
+    let mut client = TcpStream::connect(gateway.addresses()[0]).await.unwrap();
+    client.write_all(b"farewell\n").await.unwrap();
+    client.write_all(&[b'x'; 64 << 10]).await.unwrap();
+    let mut reply = vec![];
+    client.read_to_end(&mut reply).await.unwrap();
+    assert_eq!(reply.len(), FAREWELL_BYTES);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_does_not_close_its_side_holds_nobody_up() {
+    let (gateway, metrics) = start(&Lines::new(), local(8)).await;
+    let mut client = TcpStream::connect(gateway.addresses()[0]).await.unwrap();
+    client.write_all(b"farewell\n").await.unwrap();
+    let mut reply = vec![];
+    client.read_to_end(&mut reply).await.unwrap();
+    assert_eq!(gateway.shutdown(PATIENCE).await, 0);
+    assert_eq!((reply.len(), metrics.of("lines").open), (FAREWELL_BYTES, 0));
 }

@@ -14,6 +14,9 @@ use tokio::sync::Semaphore;
 /// Time after which a test that waits has failed.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
+/// Length of a reply that the buffers of the system do not take at once.
+pub const FAREWELL_BYTES: usize = 16 << 20;
+
 /// Protocol of lines. A client sends one of these and gets a line for it:
 ///
 /// | line | |
@@ -24,6 +27,7 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 /// | `encrypt` | `go`, then the handshake begins |
 /// | `socket` | what the protocol knows of the connection |
 /// | `names` | the names of the client's certificate |
+/// | `farewell` | [`FAREWELL_BYTES`] dots, and the connection ends |
 /// | `panic` | the protocol has a defect |
 pub struct Lines {
     pub protocol: &'static str,
@@ -130,6 +134,11 @@ impl FrontEnd for Lines {
                     let Ok(encrypted) = connection.encrypt().await else { return };
                     connection = encrypted;
                     continue;
+                }
+                if line == "farewell" {
+                    let _ = connection.socket.write_all(&vec![b'.'; FAREWELL_BYTES]).await;
+                    let _ = connection.socket.shutdown().await;
+                    return;
                 }
                 let Some(answer) = self.answer(&mut connection, &line).await else { return };
                 if connection.socket.write_all(format!("{answer}\n").as_bytes()).await.is_err() {

@@ -32,7 +32,21 @@ pub(crate) async fn serve(connection: Connection, connection_id: i32, shared: &A
     let Connection { socket, peer, local, handle, .. } = connection;
     let mut session = Session::new(connection_id, local, peer, shared.open_principal());
     let mut stream = BufReader::with_capacity(READ_BUFFER_BYTES, socket);
-    let mut events = ConnectionEvents { handle, access: shared.access_changes() };
+    let events = ConnectionEvents { handle, access: shared.access_changes() };
+    if answer_requests(&mut stream, shared, &mut session, events).await {
+        // the client gets the replies that were sent; it may have gone
+        let _ = stream.shutdown().await;
+    }
+}
+
+/// Answers requests until the connection is to be closed. Returns whether the client may be sending.
+async fn answer_requests(
+    stream: &mut BufReader<Socket>,
+    shared: &Arc<MongoServerState>,
+    session: &mut Session,
+    mut events: ConnectionEvents,
+) -> bool {
+    let peer = session.peer;
     let mut is_trusted = false;
     loop {
         if session.is_authenticated() && !is_trusted {
@@ -40,38 +54,38 @@ pub(crate) async fn serve(connection: Connection, connection_id: i32, shared: &A
             is_trusted = true;
         }
         let next = tokio::select! {
-            () = events.handle.draining() => return,
+            () = events.handle.draining() => return false,
             _ = events.access.changed() => {
                 if session.is_logged_out(shared.options.access.as_deref()) {
                     tracing::info!(%peer, "a user or a password has changed: the connection is closed");
-                    return;
+                    return false;
                 }
                 continue;
             }
-            arrived = wait(&mut stream, shared, &session) => arrived,
+            arrived = wait(stream, shared, session) => arrived,
         };
         let next = match next {
-            Ok(false) => return,
+            Ok(false) => return false,
             Err(error) => Err(error),
             Ok(true) => tokio::select! {
-                () = events.handle.draining() => return,
-                read = read(&mut stream, shared, &session, &events.handle) => read,
+                () = events.handle.draining() => return true,
+                read = read(stream, shared, session, &events.handle) => read,
             },
         };
         let (request, held) = match next {
             Ok(read) => read,
             Err(error) => {
                 tracing::debug!(%peer, "{}: the connection is closed", error.message);
-                return;
+                return true;
             }
         };
         let request = Arc::new(request);
         if let Some(error) = held.as_ref().and_then(|held| held.settle().err()) {
             tracing::warn!(%peer, "{error}");
-            return;
+            return true;
         }
-        if !answer(&mut stream, shared, &mut session, &request, &mut events).await {
-            return;
+        if !answer(stream, shared, session, &request, &mut events).await {
+            return true;
         }
         drop(held);
     }

@@ -123,6 +123,12 @@ impl Wire {
         timeout(limit, self.socket.flush()).await.map_err(slow)?.map_err(broken)
     }
 
+    /// Ends the connection so that the client gets all that was sent.
+    pub async fn close(mut self) {
+        // it may have gone
+        let _ = self.socket.shutdown().await;
+    }
+
     /// Waits until the client has closed the connection.
     ///
     /// Errors: always that.
