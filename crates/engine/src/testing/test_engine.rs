@@ -141,7 +141,7 @@ impl TestEngine {
     pub fn send_event(&mut self, stream: usize, batch: RecordBatch, at: Timestamp) -> Result<()> {
         self.advance_clock(at, false)?;
         let schema = self.node.app.deployment.program.streams()[stream].clone();
-        let home = partition_of_row(&schema, &batch, 0, &self.node.app.deployment.partitioner);
+        let home = partition_of_row(&schema, &batch, 0, self.node.app.deployment.partitioner.of_batch(0));
         let events = Events { parts: vec![(schema, batch)], ..Events::default() };
         self.write(home, Entry::Events(events)).map(|_| ())
     }

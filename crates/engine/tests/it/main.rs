@@ -16,6 +16,7 @@ mod duplicates;
 mod full_disk;
 mod homes;
 mod outages;
+mod parallel;
 mod power;
 mod queries;
 mod reads;
