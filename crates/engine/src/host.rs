@@ -23,6 +23,7 @@ use crate::digest::EffectDigests;
 use crate::directory::encryption::encrypted_disk;
 use crate::directory::environment::SharedPartitions;
 use crate::directory::log_id::LogId;
+use crate::directory::origin::ClusterOrigin;
 use crate::directory::partition_store::{LocalPartitionStore, PartitionStore};
 use crate::entry::Entry;
 use crate::process::clock::Clock;
@@ -54,6 +55,8 @@ pub struct Host {
     pub log: Arc<dyn Log>,
     /// Identity of the log.
     pub log_id: LogId,
+    /// Data directory that the log continues, in a cluster that was made from one.
+    pub origin: Option<Arc<ClusterOrigin>>,
     /// Tables of the data directory in their object store.
     pub zones: Zones,
     /// Runs requests to the object store.
@@ -149,6 +152,7 @@ impl Host {
             clock,
             log,
             log_id: LogId::default(),
+            origin: None,
             zones,
             runtime,
             commits: Arc::default(),
@@ -168,7 +172,7 @@ impl Host {
 
     /// Shares partitions with other processes: the commits of their transactions.
     pub fn with_shared(self, shared: &SharedPartitions) -> Self {
-        Self { commits: shared.commits.clone(), ..self }
+        Self { commits: shared.commits.clone(), origin: shared.origin.clone(), ..self }
     }
 
     /// Adds the store of the state of partitions.

@@ -50,6 +50,7 @@ pub mod testing;
 
 pub use admin::backup::{BackupReport, RestoreReport, restore, take_stopped as backup_stopped};
 pub use admin::connection_trial::{ConnectionTrial, try_connections};
+pub use admin::growth::{ClusterLogs, GrowthReport};
 pub use admin::verify::{Damage, KindSummary, Verification, verify_backup, verify_data};
 pub use api::{
     Analytics, BodyFormat, CollectionInfo, EmittedEvent, EventSelector, Health, LedgerCounts, Metric,

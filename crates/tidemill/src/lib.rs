@@ -34,14 +34,14 @@ use tidemill_sql::Sql;
 pub use collection::Collection;
 pub use connectors::{catalog, connectors};
 pub use database::EngineDatabase;
-pub use log_url::{LogAtUrl, control_log};
+pub use log_url::{LogAtUrl, cluster_logs, control_log};
 #[cfg(feature = "mcp")]
 pub use mcp_engine::McpOverEngine;
 pub use tidemill_access as access;
 pub use tidemill_docs as docs;
 pub use tidemill_engine::{
     self as engine, App, BackupReport, BodyFormat, Clock, CollectionInfo, Damage, Durability, EmittedEvent,
-    Engine, EngineBuilder, EventSelector, Health, KindSummary, LedgerCounts, ManualClock, QueryWhy,
+    Engine, EngineBuilder, EventSelector, GrowthReport, Health, KindSummary, LedgerCounts, ManualClock, QueryWhy,
     RestoreReport, RetryOutcome, RowError, RuleInfo, SendOptions, SendReply, SetAsideRecord, Settings,
     SinkInfo, StreamInfo, SystemClock, TakeOver, UndeliveredEvent, UndeliveredSelection, Verification,
     backup_stopped, restore, verify_backup, verify_data,

@@ -38,7 +38,7 @@ impl ClusterWorld {
         let cluster = ClusterFacts {
             id: "simulation".into(),
             partitions: options.partitions,
-            home_rule: 1,
+            home_rule: 1, origin: String::new(),
             app: "app".into(),
             timing: options.timing,
         };

@@ -131,6 +131,56 @@ impl PartitionChanges {
         Ok(Some((if is_mark { source.next() } else { source }, 0)))
     }
 
+    /// Returns the place in the log of a change of the change log: the one with the number `at` in the record at `offset`.
+    ///
+    /// Errors: `NotFound` if it, or what comes before it of the same record of the log, is not kept; `Invalid` if there is none.
+    pub fn place_of_change(&self, offset: Offset, at: u32) -> Result<(Offset, u32)> {
+        let record = |offset| {
+            let record = self.read(offset, 1)?.into_iter().next();
+            let payload = record.ok_or_else(not_kept)?.payload;
+            Ok::<_, Error>((codec::source(&payload)?.0, codec::count(&payload)?))
+        };
+        if offset < self.start() {
+            return Err(not_kept());
+        }
+        let (source, count) = record(offset)?;
+        match (at, count) {
+            // a history begins after its mark
+            (0, 0) => return Ok((source.next(), 0)),
+            _ if at >= count => return Err(Error::invalid("the position of a change names none")),
+            _ => {}
+        }
+        let mut first = 0;
+        for before in (self.start().0..offset.0).rev().map(Offset) {
+            match record(before)? {
+                (same, count) if same == source && count > 0 => first += count,
+                _ => return Ok((source, first + at)),
+            }
+        }
+        // the changes of the record that come first may be missing
+        Err(not_kept())
+    }
+
+    /// Returns the first record of the log that is out of order, or not below `end`: the log has lost it, and its changes are kept.
+    ///
+    /// Errors: those of reading the files.
+    pub fn lost_record(&self, end: Offset) -> Result<Option<Offset>> {
+        let (mut at, mut before) = (self.start(), Offset(0));
+        while at < self.end() {
+            let records = self.read(at, READ_BYTES)?;
+            let Some(last) = records.last() else { break };
+            at = last.offset.next();
+            for record in &records {
+                let (source, _) = codec::source(&record.payload)?;
+                if source < before || source >= end {
+                    return Ok(Some(source));
+                }
+                before = source;
+            }
+        }
+        Ok(None)
+    }
+
     /// Returns the first offset for which `is_after` holds, which holds for all behind it.
     fn first(&self, is_after: impl Fn(Offset, Timestamp) -> bool) -> Result<Offset> {
         let (mut low, mut high) = (self.start(), self.end());

@@ -13,6 +13,7 @@ use url::Url;
 use crate::app::settings::Settings;
 use crate::commit::CommitBoard;
 use crate::digest::EffectDigests;
+use crate::directory::origin::ClusterOrigin;
 use crate::directory::partition_store::{LocalPartitionStore, PartitionStore};
 use crate::process::clock::{Clock, SystemClock};
 
@@ -99,6 +100,8 @@ pub struct TableStore {
 pub struct SharedPartitions {
     /// Commits of transactions of several partitions.
     pub commits: Arc<CommitBoard>,
+    /// Data directory that the log continues, if it does.
+    pub origin: Option<Arc<ClusterOrigin>>,
 }
 
 /// Environment of an engine; by default that of the machine.

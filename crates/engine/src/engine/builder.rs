@@ -7,6 +7,7 @@ use std::sync::Arc;
 use object_store::ObjectStore;
 use parking_lot::Mutex;
 use tidemill_flow::Connectors;
+use tidemill_log::Log;
 use tidemill_log::disk::Disk;
 use tidemill_rpc::NodeIdentity;
 use tidemill_types::{Error, PartitionId, Result};
@@ -14,6 +15,7 @@ use tidemill_zones::{ObjectDirectory, store_options};
 use url::Url;
 
 use super::Engine;
+use crate::admin::growth::{self, ClusterLogs, GrowthReport};
 use crate::app::App;
 use crate::app::settings::Settings;
 use crate::cluster::{self, ClusterNode, ClusterOptions, Replicas};
@@ -24,7 +26,8 @@ use crate::directory::environment::{
     Environment, LocalLogProvider, LogProvider, SharedPartitions, TableStore,
 };
 use crate::directory::partition_store::{PartitionStore, StateGroup};
-use crate::directory::partitioning::Partitioning;
+use crate::directory::origin::{self, ClusterOrigin};
+use crate::directory::partitioning::{HomeRule, Partitioning};
 use crate::directory::tables_location;
 use crate::jobs::shared_state;
 use crate::lifecycle::threads::EngineThreads;
@@ -114,7 +117,7 @@ impl EngineBuilder {
     /// Makes the process a node of a cluster. The log and the tables must be outside of the data directory, and so must the state, see
     /// [`Self::state`], which all nodes share.
     pub fn cluster(mut self, options: ClusterOptions) -> Self {
-        self.environment.shared = Some(SharedPartitions { commits: Arc::default() });
+        self.environment.shared = Some(SharedPartitions { commits: Arc::default(), origin: None });
         self.cluster = Some(options);
         self.effect_digests()
     }
@@ -124,6 +127,13 @@ impl EngineBuilder {
     pub fn effect_digests(mut self) -> Self {
         self.environment.effect_digests = EffectDigests::On;
         self
+    }
+
+    /// Makes the data directory, which no program has open, the beginning of a cluster.
+    ///
+    /// Errors: those of [`growth::grow`].
+    pub fn grow(self, into: &dyn ClusterLogs, store: &str) -> Result<GrowthReport> {
+        growth::grow(&self.dir, &self.environment, into, store)
     }
 
     /// Opens the data directory, recovers it, deploys the app and starts applying. Sources start with
@@ -136,10 +146,15 @@ impl EngineBuilder {
     /// `NotFound` without an app.
     pub fn open(self) -> Result<Engine> {
         let Self { dir, app, mut environment, state, cluster } = self;
+        origin::check_not_grown(&*environment.disk, &dir)?;
         let state = match &cluster {
             Some(cluster) => {
-                environment.partition_store =
+                let (store, origin) =
                     cluster_state(state.as_ref(), &dir, app.as_ref(), cluster, &environment)?;
+                environment.partition_store = store;
+                if let Some(shared) = &mut environment.shared {
+                    shared.origin = origin.map(Arc::new);
+                }
                 None
             }
             None => {
@@ -155,7 +170,8 @@ impl EngineBuilder {
         let partitions = app.as_ref().map_or_else(Default::default, |a| a.settings.clone()).partitions;
         let mut partitioning = Partitioning::new(partitions);
         if let Some(options) = &cluster {
-            partitioning.home_rule = cluster::home_rule(&*options.control)?;
+            let origin = environment.shared.as_ref().and_then(|shared| shared.origin.as_deref());
+            partitioning = cluster_partitioning(&*options.control, partitioning, origin, app.as_ref())?;
         }
         let data = DataDir::open(&dir, environment.disk.clone(), partitioning)?;
         if cluster.is_some() && data.partitioning().home_rule != partitioning.home_rule {
@@ -228,7 +244,13 @@ fn join_cluster(
         }
     };
     let calls = listener.as_ref().map(|listener| listener.address.clone());
-    let part = Arc::new(ClusterNode::new(options, calls, app, data.partitioning(), &*node.host.clock)?);
+    let part = Arc::new(ClusterNode::new(
+        options,
+        calls,
+        app,
+        (data.partitioning(), node.host.origin.as_deref()),
+        &*node.host.clock,
+    )?);
     let first_time = node.cluster.set(part.clone()).is_ok();
     debug_assert!(first_time, "a node joins once");
     let peers = listener.map(|listener| listener.join(node, &part)).transpose()?;
@@ -244,7 +266,7 @@ fn cluster_state(
     app: Option<&App>,
     cluster: &ClusterOptions,
     environment: &Environment,
-) -> Result<Arc<dyn PartitionStore>> {
+) -> Result<(Arc<dyn PartitionStore>, Option<ClusterOrigin>)> {
     let app = app.ok_or_else(|| {
         Error::invalid("a node of a cluster is started with the app: `tidemill run APP --cluster …`")
     })?;
@@ -258,10 +280,47 @@ fn cluster_state(
         ));
     }
     let options = store_options(&state.url, &app.settings.tables_store, std::env::vars())?;
-    let objects = tables_location::runtime()?.block_on(ObjectDirectory::open(&state.url, &options))?;
+    if environment.disk.open(&dir.join("log/log.meta")).is_ok() {
+        return Err(Error::conflict(format!(
+            "{dir}: is the data directory of a single node, with a log of its own. Make it the beginning of a cluster: `tidemill cluster create \
+             --from {dir} --cluster URL --store URL`, and start nodes with new directories",
+            dir = dir.display()
+        )));
+    }
+    let runtime = tables_location::runtime()?;
+    let objects = runtime.block_on(ObjectDirectory::open(&state.url, &options))?;
+    let origin = runtime.block_on(ClusterOrigin::of_store(&objects))?;
     check_tables_outside(state, environment, Some(&app.settings))?;
-    let owner = StateOwner::of_cluster(&cluster.cluster, cluster.name.as_str(), app.settings.partitions);
-    Ok(Arc::new(ObjectPartitionStore::new(objects, environment.disk.clone(), dir.to_owned(), owner)?))
+    let partitions = origin.as_ref().map_or(app.settings.partitions, |origin| origin.partitions);
+    let owner = StateOwner::of_cluster(&cluster.cluster, cluster.name.as_str(), partitions);
+    let store = ObjectPartitionStore::new(objects, environment.disk.clone(), dir.to_owned(), owner)?;
+    Ok((Arc::new(store), origin))
+}
+
+/// Returns the partitioning of a cluster: that of its first member, or of the data directory that it was made from.
+///
+/// Errors: `Conflict` for the first member of such a cluster if it has another app than the directory; those of [`cluster::facts`].
+fn cluster_partitioning(
+    control: &dyn Log,
+    of_new: Partitioning,
+    origin: Option<&ClusterOrigin>,
+    app: Option<&App>,
+) -> Result<Partitioning> {
+    let facts = cluster::facts(control)?;
+    let of_origin = origin.map(ClusterOrigin::partitioning).transpose()?;
+    let partitioning = of_origin.unwrap_or(of_new);
+    if let Some(facts) = facts {
+        return Ok(Partitioning { home_rule: HomeRule::from_number(facts.home_rule)?, ..partitioning });
+    }
+    let app = app.map(App::content_hash).unwrap_or_default();
+    match origin {
+        Some(origin) if origin.app != app => Err(Error::conflict(format!(
+            "the data directory that became this cluster ran the app {}, this node {app}: start the first node with rules, queries, app.toml, \
+             variables of queries, and the settings memory, documents_bytes and query_rows of the directory",
+            origin.app
+        ))),
+        _ => Ok(partitioning),
+    }
 }
 
 /// Makes the data directory what the process with the state has published, see [`take_over`].

@@ -16,6 +16,7 @@ use crate::deployment::Deployment;
 use crate::directory::datadir::{DataDir, DeploymentRecord, StreamDeclaration};
 use crate::directory::environment::{Environment, TableStore};
 use crate::directory::log_id::LogId;
+use crate::directory::origin;
 use crate::directory::tables_location::open_zones;
 use crate::entry;
 use crate::entry::Emission;
@@ -62,8 +63,15 @@ pub fn open(
     }
     let tables = TableSet::open(&deployment, &zones, &runtime)?;
     let disk = data.disk().clone();
-    let log_id = LogId::of(&*environment.log, &deployment.settings, data);
     let is_shared = environment.shared.is_some();
+    let origin = environment.shared.as_ref().and_then(|shared| shared.origin.as_deref());
+    if is_shared {
+        origin::check_bases(&*opened.log, origin)?;
+    }
+    let log_id = match origin {
+        Some(origin) => LogId::continuing(&origin.directory),
+        None => LogId::of(&*environment.log, &deployment.settings, data),
+    };
     let sinks = SinkSet::open(disk.clone(), data.path(), &log_id, &deployment, &*opened.log, is_shared)?;
     sinks.move_former_queues(data.partitions())?;
     let (clock, path, log) = (environment.clock.clone(), data.path().to_owned(), opened.log);
@@ -208,6 +216,11 @@ fn open_former(
         names.extend(
             stored.map(|(name, _)| name.to_string()).filter(|n| !node.app.deployment.streams.contains_key(n)),
         );
+    }
+    // a process that has no partition yet knows those that its deployment tells
+    if node.owned.all().is_empty() {
+        let is_declared = |name: &String| node.app.deployment.streams.contains_key(name);
+        names.extend(declared.keys().filter(|name| !is_declared(name)).cloned());
     }
     let open = |name: &str| {
         let Some(stored) = node.host.runtime.block_on(node.host.zones.stored_table(name))? else {
