@@ -11,7 +11,6 @@ use crate::app::settings::Settings;
 use crate::directory::datadir::DataDir;
 use crate::directory::origin::{self, ClusterOrigin, GROWING_FILE, Growing, ORIGIN_FILE};
 use crate::directory::partition_store::{PartitionStore, StateFile, StateGroup};
-use crate::directory::tables_location::runtime;
 use crate::shared_state::{ObjectPartitionStore, StateOwner, partition_files};
 
 /// Files of the check that writes are conditional.
@@ -32,7 +31,10 @@ impl GrowthTarget {
     ///
     /// Errors: `Invalid` for a location or options that no store has; `Unavailable` when it cannot be used.
     pub fn open(store: &str, settings: &Settings) -> Result<Self> {
-        let runtime = runtime()?;
+        // a client keeps connections, and whatever uses them later must find them served by a thread of this runtime
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+        let runtime = runtime
+            .map_err(|e| Error::unavailable("cannot start the object store's thread").with_source(e))?;
         let open = |url: &str| {
             let options = store_options(url, &settings.tables_store, std::env::vars())?;
             runtime.block_on(ObjectDirectory::open(url, &options))
