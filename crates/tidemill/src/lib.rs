@@ -41,10 +41,10 @@ pub use tidemill_access as access;
 pub use tidemill_docs as docs;
 pub use tidemill_engine::{
     self as engine, App, BackupReport, BodyFormat, Clock, CollectionInfo, Damage, Durability, EmittedEvent,
-    Engine, EngineBuilder, EventSelector, GrowthReport, Health, KindSummary, LedgerCounts, ManualClock, QueryWhy,
-    RestoreReport, RetryOutcome, RowError, RuleInfo, SendOptions, SendReply, SetAsideRecord, Settings,
-    SinkInfo, StreamInfo, SystemClock, TakeOver, UndeliveredEvent, UndeliveredSelection, Verification,
-    backup_stopped, restore, verify_backup, verify_data,
+    Engine, EngineBuilder, EventSelector, GrowthReport, Health, KindSummary, LedgerCounts, ManualClock,
+    QueryWhy, RestoreReport, RetryOutcome, RowError, RuleInfo, SendOptions, SendReply, SetAsideRecord,
+    Settings, SinkInfo, StreamInfo, SystemClock, TakeOver, UndeliveredEvent, UndeliveredSelection,
+    Verification, backup_stopped, restore, verify_backup, verify_data,
 };
 pub use tidemill_flight as flight;
 pub use tidemill_flow as flow;

@@ -258,7 +258,10 @@ pub(crate) async fn copy_table(
     for (file, bytes) in &version.log {
         let name = name_of(file);
         if !to.create(&name, bytes).await? && to.read(&name).await?.as_ref() != Some(bytes) {
-            return Err(Error::conflict(format!("{}: there is another file of that name", to.display(&name))));
+            return Err(Error::conflict(format!(
+                "{}: there is another file of that name",
+                to.display(&name)
+            )));
         }
     }
     Ok(())

@@ -38,7 +38,8 @@ impl ClusterWorld {
         let cluster = ClusterFacts {
             id: "simulation".into(),
             partitions: options.partitions,
-            home_rule: 1, origin: String::new(),
+            home_rule: 1,
+            origin: String::new(),
             app: "app".into(),
             timing: options.timing,
         };

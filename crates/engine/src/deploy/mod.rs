@@ -72,8 +72,7 @@ pub fn open(
     }
 }
 
-/// Returns the first deployment of a data directory. That of a node is a cache: what earlier apps have left is told by what the cluster was made
-/// from.
+/// Returns the first deployment of a data directory. That of a node is a cache: the origin of its cluster says what earlier apps have left.
 fn first_deployment(app: App, environment: &Environment) -> DeploymentRecord {
     let origin = environment.shared.as_ref().and_then(|shared| shared.origin.as_ref());
     match origin {

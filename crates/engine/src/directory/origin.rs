@@ -31,7 +31,7 @@ pub const GROWN_FILE: &str = "grown.json";
 /// Version of the format of these files.
 const FORMAT: u32 = 1;
 
-/// What a cluster takes over from the data directory that it was made from, beside the files of partitions.
+/// Facts that a cluster takes over from the data directory that it was made from, beside the files of partitions.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClusterOrigin {
     format: u32,
@@ -73,7 +73,7 @@ pub struct Growing {
 /// Content of [`GROWN_FILE`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GrownInto {
-    /// What the cluster takes over.
+    /// Facts that the cluster takes over.
     pub origin: ClusterOrigin,
     /// Location of the store of the cluster.
     pub store: String,

@@ -25,8 +25,8 @@ use crate::directory::datadir::{DataDir, deployed_app};
 use crate::directory::environment::{
     Environment, LocalLogProvider, LogProvider, SharedPartitions, TableStore,
 };
-use crate::directory::partition_store::{PartitionStore, StateGroup};
 use crate::directory::origin::{self, ClusterOrigin};
+use crate::directory::partition_store::{PartitionStore, StateGroup};
 use crate::directory::partitioning::{HomeRule, Partitioning};
 use crate::directory::tables_location;
 use crate::jobs::shared_state;

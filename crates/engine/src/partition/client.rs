@@ -93,7 +93,7 @@ pub trait PartitionClient: Send + Sync {
     /// Returns the place in the log of a change of the data directory that the cluster was made from: its record in the change log, and its number
     /// in that.
     ///
-    /// Errors: `NotFound` if it is not kept; `Invalid` if there is none.
+    /// Errors: `NotFound` if it is not kept; `Invalid` for another place.
     fn change_place(&self, change: (Offset, u32)) -> Result<(Offset, u32)>;
 
     /// Returns the place of the first change that was made at `time` or later.

@@ -29,7 +29,8 @@ pub fn check_directory(
     }
     if meta.encrypted || app.settings.encryption.source().is_some() {
         refused.push(
-            "it is encrypted: the records of a log in Kafka are not, and its keys are in the directory only".to_owned(),
+            "it is encrypted: the records of a log in Kafka are not, and its keys are in the directory only"
+                .to_owned(),
         );
     }
     if let Some(log) = &log_elsewhere {

@@ -113,12 +113,13 @@ pub fn grow(
     let in_place = tables_stay(stopped.meta(), &app, &target);
     target.check_unused(&directory, in_place)?;
     let meta = stopped.meta().clone();
-    checks::check_logs_unused(logs, meta.partitioning().partitions)?;
     // the engine locks it again
     drop(stopped);
     let data = DataDir::open(dir, environment.disk.clone(), meta.partitioning())?;
     let mut origin = ClusterOrigin::new(logs.cluster(), &directory, data.partitioning());
     end_directory(&data, environment, &mut origin)?;
+    // topics are made if they are not there, so what is refused is refused before
+    checks::check_logs_unused(logs, origin.partitions)?;
 
     step("note in the store that the directory becomes a cluster");
     target.begin(&directory, dir)?;
@@ -185,7 +186,7 @@ fn change_ends(changes: &ChangeLog, origin: &ClusterOrigin, dir: &Path) -> Resul
         if let Some(lost) = kept.lost_record(origin.base_offset(id))? {
             return Err(Error::invalid(format!(
                 "{}: partition {id} keeps the changes of record {lost}, which a power failure took from the log, so change streams cannot be \
-                 kept. Remove that directory, and streams begin anew",
+                 kept. Remove that directory, and the next stream begins a new history",
                 dir.display()
             )));
         }

@@ -58,23 +58,33 @@ impl GrowthTarget {
         };
         if let Some(origin) = self.runtime.block_on(ClusterOrigin::finished(&self.state))? {
             let place = self.state.display(ORIGIN_FILE);
-            return used(format!("{place}: a cluster is there, made from the directory {}", origin.directory));
+            return used(format!(
+                "{place}: a cluster is there, made from the directory {}",
+                origin.directory
+            ));
         }
         match self.runtime.block_on(origin::growing(&self.state))? {
             Some(growing) if growing.directory == directory => return Ok(()),
             Some(growing) => {
                 let place = self.state.display(GROWING_FILE);
-                return used(format!("{place}: the data directory {} is becoming a cluster there", growing.path));
+                return used(format!(
+                    "{place}: the data directory {} is becoming a cluster there",
+                    growing.path
+                ));
             }
             None => {}
         }
         if let Some(file) = self.files(&self.state)?.keys().next() {
-            return used(format!("{}: the state of a cluster or a directory is there", self.state.display(file)));
+            return used(format!(
+                "{}: the state of a cluster or a directory is there",
+                self.state.display(file)
+            ));
         }
         match self.files(&self.tables)?.keys().next() {
-            Some(file) if !tables_stay => {
-                used(format!("{}: tables are there that are not those of the directory", self.tables.display(file)))
-            }
+            Some(file) if !tables_stay => used(format!(
+                "{}: tables are there that are not those of the directory",
+                self.tables.display(file)
+            )),
             _ => Ok(()),
         }
     }

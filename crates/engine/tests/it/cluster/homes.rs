@@ -89,7 +89,8 @@ fn found_before_homes(shared: &Shared) {
     let cluster = ClusterFacts {
         id: "test".into(),
         partitions: PARTITIONS,
-        home_rule: 0, origin: String::new(),
+        home_rule: 0,
+        origin: String::new(),
         app: "former".into(),
         timing,
     };

@@ -138,11 +138,7 @@ enum ReplicaCount {
 
 /// Adds what a cluster requires of its topics to a URL.
 fn with_requirements(url: &str, unsafe_single_broker: bool) -> String {
-    with_option(
-        url,
-        "requirements",
-        if unsafe_single_broker { "unsafe_single_broker" } else { "replicated" },
-    )
+    with_option(url, "requirements", if unsafe_single_broker { "unsafe_single_broker" } else { "replicated" })
 }
 
 /// Adds an option to a URL, unless it has it.
@@ -218,8 +214,10 @@ pub fn cluster(args: ClusterCommandArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn create(args: &CreateArgs) -> anyhow::Result<ExitCode> {
-    let logs = cluster_logs(&with_requirements(&args.cluster, args.unsafe_single_broker)).context("--cluster")?;
-    let builder = Engine::builder(&args.from).log(Arc::new(LogAtUrl::default())).connectors(tidemill::connectors());
+    let logs =
+        cluster_logs(&with_requirements(&args.cluster, args.unsafe_single_broker)).context("--cluster")?;
+    let builder =
+        Engine::builder(&args.from).log(Arc::new(LogAtUrl::default())).connectors(tidemill::connectors());
     let report = builder.grow(&*logs, &args.store)?;
     match args.json {
         true => println!("{}", serde_json::to_string_pretty(&report)?),

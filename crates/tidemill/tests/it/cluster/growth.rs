@@ -130,9 +130,8 @@ impl Mongo {
             }
             changes.extend(found.iter().map(|change| change.as_document().unwrap().clone()));
             batch = "nextBatch";
-            reply = self.command(
-                doc! { "getMore": id, "collection": "Total", "$db": "docs", "maxTimeMS": 200 },
-            );
+            reply =
+                self.command(doc! { "getMore": id, "collection": "Total", "$db": "docs", "maxTimeMS": 200 });
         }
     }
 }
@@ -173,7 +172,8 @@ impl Cluster {
         let log = format!("kafka://{}/{}?replication=1", self.kafka.address("SERVERS_KAFKA"), self.topic);
         let store = format!("s3://tidemill/{}", self.topic);
         let from = self.data("single").display().to_string();
-        let mut command = tidemill(&["cluster", "create", "--from", &from, "--cluster", &log, "--store", &store]);
+        let mut command =
+            tidemill(&["cluster", "create", "--from", &from, "--cluster", &log, "--store", &store]);
         command.arg("--unsafe-single-broker");
         command.env("AWS_ENDPOINT", self.s3.address("SERVERS_S3")).env("AWS_ALLOW_HTTP", "true");
         command.env("AWS_ACCESS_KEY_ID", "tidemill").env("AWS_SECRET_ACCESS_KEY", "tidemill");
@@ -211,12 +211,27 @@ impl Node {
         assert_eq!(reply["accepted"], 1, "{reply}");
     }
 
-    fn waiting(&self) -> u64 {
+    fn send_to(&self, stream: &str, from: u64, n: u64) {
+        let event = |i| format!("{{\"id\":\"o{i}\",\"customer\":\"c\",\"amount\":1}}\n");
+        let url = format!("{}/api/v1/streams/{stream}?wait=true", self.serving.base);
         let token = format!("Bearer {}", self.serving.token);
         let request =
-            ureq::get(format!("{}/api/v1/sinks", self.serving.base)).header("authorization", token);
+            ureq::post(url).header("authorization", token).header("content-type", "application/x-ndjson");
+        let body: String = (from..from + n).map(event).collect();
+        let reply: Value = request.send(body).unwrap().body_mut().read_json().unwrap();
+        assert_eq!(reply["accepted"], n, "{reply}");
+    }
+
+    fn waiting(&self) -> u64 {
+        let token = format!("Bearer {}", self.serving.token);
+        let request = ureq::get(format!("{}/api/v1/sinks", self.serving.base)).header("authorization", token);
         let sinks: Value = request.call().unwrap().body_mut().read_json().unwrap();
-        sinks.as_array().unwrap_or_else(|| panic!("{sinks}")).iter().map(|sink| sink["waiting"].as_u64().unwrap()).sum()
+        sinks
+            .as_array()
+            .unwrap_or_else(|| panic!("{sinks}"))
+            .iter()
+            .map(|sink| sink["waiting"].as_u64().unwrap())
+            .sum()
     }
 }
 
@@ -273,13 +288,14 @@ fn continues_as_a_cluster(cluster: &Cluster) {
 
     let text = succeeds(cluster.create());
     assert!(text.contains("tables with") && text.contains("tidemill run APP --data NEW"), "{text}");
-    // another run has nothing to do, and the directory is no second truth
+    // another run has nothing to do, and the directory does not start as a second truth
     succeeds(cluster.create());
     let (_, text) = run(&["serve", "--data", cluster.data("single").to_str().unwrap()], 1);
     assert!(text.contains("has become the cluster") && text.contains("grown.json"), "{text}");
 
     let (port_a, port_b) = (free_port(), free_port());
-    let mongo_at = |port: u16| ["--mongo".into(), format!("127.0.0.1:{port}"), "--mongo-without-login".into()];
+    let mongo_at =
+        |port: u16| ["--mongo".into(), format!("127.0.0.1:{port}"), "--mongo-without-login".into()];
     let start = |name: &str, port: u16| {
         let more = mongo_at(port);
         cluster.start_with(name, &more.each_ref().map(|part: &String| part.as_str()))
@@ -302,7 +318,8 @@ fn continues_as_a_cluster(cluster: &Cluster) {
     nodes[1].send_one("pair", "zed", 0);
     nodes[0].check(31);
     wait_until("the pattern has matched", || {
-        nodes[0].sql("SELECT first, second FROM events.\"Pairs\"") == json!([{"first": "big", "second": "pair"}])
+        nodes[0].sql("SELECT first, second FROM events.\"Pairs\"")
+            == json!([{"first": "big", "second": "pair"}])
     });
     let window = "SELECT n, total FROM events.\"Sums\" ORDER BY _time DESC, _offset DESC, _row DESC LIMIT 1";
     // four of the five orders in it were sent to the directory
@@ -362,7 +379,8 @@ fn a_growth_that_cannot_be_right_is_refused_before_anything_is_written() {
         settings(&format!("[settings]\npartitions = {partitions}\n"));
         let data = cluster.data(data);
         let app = cluster.app.display().to_string();
-        let arguments = ["run", &app, "--data", data.to_str().unwrap(), "--log", topic, "--listen", "127.0.0.1:0"];
+        let arguments =
+            ["run", &app, "--data", data.to_str().unwrap(), "--log", topic, "--listen", "127.0.0.1:0"];
         let node = Node { name: "local".into(), serving: served(tidemill(&arguments), &data, "Serving ") };
         node.send(0, 10);
         Cluster::stop_single(node);
@@ -386,7 +404,7 @@ fn a_growth_that_cannot_be_right_is_refused_before_anything_is_written() {
     assert!(text.contains("cannot be used") && text.contains("credentials"), "{text}");
     let text = refused(with("--store", "nowhere://x"));
     assert!(text.contains("nowhere"), "{text}");
-    // the directory of a single node is none of a node
+    // the directory of a single node is not one of a cluster
     let text = refused(cluster.command("single", &["--unsafe-single-broker"]));
     assert!(text.contains("tidemill cluster create"), "{text}");
     let text = refused(with("--from", cluster.data("nothing").to_str().unwrap()));
@@ -434,7 +452,8 @@ fn with_last(command: &Command) -> Command {
     let arguments: Vec<&str> = command.get_args().map(|part| part.to_str().unwrap()).collect();
     let mut kept: Vec<&str> = Vec::new();
     for (n, argument) in arguments.iter().enumerate() {
-        let is_option = argument.starts_with("--") && arguments.get(n + 1).is_some_and(|next| !next.starts_with("--"));
+        let is_option =
+            argument.starts_with("--") && arguments.get(n + 1).is_some_and(|next| !next.starts_with("--"));
         let comes_again = is_option && arguments[n + 1..].contains(argument);
         let is_value_of_dropped = n > 0 && {
             let option = arguments[n - 1];
@@ -453,11 +472,87 @@ fn with_last(command: &Command) -> Command {
 }
 
 #[test]
+fn flights_that_begin_at_a_single_node_come_out_as_on_one_node() {
+    let Some(cluster) = Cluster::new() else { return };
+    let cluster = Cluster { app: crate::root().join("examples/flights"), ..cluster };
+    let expected = crate::root().join("examples/flights/data/expected.json");
+    let expected: Value = serde_json::from_str(&std::fs::read_to_string(expected).unwrap()).unwrap();
+    let app = cluster.app.display().to_string();
+    let data = cluster.data("single");
+    let arguments = ["run", &app, "--data", data.to_str().unwrap(), "--listen", "127.0.0.1:0"];
+    // it serves before its sources have ended
+    let serving = served(tidemill(&arguments), &data, "Listening on ");
+    let single = Node { name: "single".into(), serving };
+    let take_offs = expected["events"]["TakeOffEvent"].as_u64().unwrap();
+    wait_until("a part of the flights is there", || single.stored("TakeOffEvent") > take_offs / 4);
+    let stored = single.stored("TakeOffEvent");
+    // a crash: the growth applies what is in the log
+    drop(single);
+    assert!(stored < take_offs, "the sources have a rest to read");
+
+    succeeds(cluster.create());
+    let nodes = [cluster.start("a"), cluster.start("b")];
+    for node in &nodes {
+        let late = "SELECT sum(late) AS n FROM docs.\"DelayRecord\"";
+        wait_until("all is counted", || {
+            node.stored("TakeOffEvent") == take_offs
+                && node.sql(late)[0]["n"].as_f64() == expected["late_takeoffs"].as_f64()
+        });
+        for stream in ["TakeOffEvent", "LandingEvent", "CancelEvent"] {
+            let count = node.sql(&format!("SELECT count(*) AS n FROM events.\"{stream}\""))[0]["n"].clone();
+            assert_eq!(count, expected["events"][stream], "{stream} at {}", node.name);
+        }
+        let wrong = "SELECT * FROM system.ledger WHERE NOT balanced OR duplicate > 0";
+        assert_eq!(node.sql(wrong), json!([]), "{}", node.name);
+    }
+}
+
+#[test]
+fn tables_in_an_object_store_stay_or_are_copied_and_former_streams_are_kept() {
+    for place in ["tables", "former-tables"] {
+        let Some(cluster) = Cluster::new() else { return };
+        let s3 = cluster.s3.address("SERVERS_S3");
+        let settings = format!(
+            "[settings]\npartitions = 2\nflush_interval = '100ms'\ntables = 's3://tidemill/{}/{place}'\n\
+             tables_store.endpoint = '{s3}'\ntables_store.allow_http = 'true'\ntables_store.access_key_id = 'tidemill'\n\
+             tables_store.secret_access_key = 'tidemill'\n",
+            cluster.topic
+        );
+        std::fs::write(cluster.app.join("app.toml"), settings).unwrap();
+        let former = "event Former { id: string, customer: string, amount: double } key id;";
+        std::fs::write(cluster.app.join("former.rules"), former).unwrap();
+        let single = cluster.single(&[]);
+        single.send(0, 40);
+        single.send_to("Former", 0, 7);
+        single.check(40);
+        Cluster::stop_single(single);
+        std::fs::remove_file(cluster.app.join("former.rules")).unwrap();
+        // many starts make the epoch of the directory later than those that a new cluster begins with
+        for _ in 0..5 {
+            Cluster::stop_single(cluster.single(&[]));
+        }
+        let text = succeeds(cluster.create());
+        assert_eq!(text.contains("The tables stay in"), place == "tables", "{text}");
+        assert_eq!(text.contains("are copied to"), place != "tables", "{text}");
+        let node = cluster.start("a");
+        node.check(40);
+        assert_eq!(node.sql("SELECT count(*) AS n FROM events.\"Former\"")[0]["n"], 7);
+        node.send(40, 20);
+        node.check(60);
+        let in_files = "SELECT sum(rows) AS n FROM system.zones WHERE stream = 'Order'";
+        wait_until("the node has written files", || node.sql(in_files)[0]["n"] == 60);
+        // one that has nothing of it
+        cluster.start("b").check(60);
+    }
+}
+
+#[test]
 fn an_encrypted_directory_is_refused() {
     let Some(cluster) = Cluster::new() else { return };
     let keys = cluster.dir.path().join("keys");
     std::fs::write(&keys, run(&["keys", "new", "one"], 0).0).unwrap();
-    let settings = format!("[settings]\npartitions = 2\n[settings.encryption]\nkey_file = '{}'\n", keys.display());
+    let settings =
+        format!("[settings]\npartitions = 2\n[settings.encryption]\nkey_file = '{}'\n", keys.display());
     std::fs::write(cluster.app.join("app.toml"), settings).unwrap();
     Cluster::stop_single(cluster.single(&[]));
     let text = refused(cluster.create());
@@ -465,7 +560,7 @@ fn an_encrypted_directory_is_refused() {
     Cluster::stop_single(cluster.single(&[]));
 }
 
-/// Steps that a growth announces, of which each is a moment at which it may be interrupted.
+/// Steps that a growth announces: at each of them it may be interrupted.
 const STEPS: [&str; 8] = [
     "note in the store",
     "copy the tables",
@@ -523,7 +618,8 @@ fn interrupted_at(cluster: &Cluster, step: &'static str) {
         command
     };
     let (app, node) = (cluster.app.display().to_string(), cluster.data("a"));
-    let node_arguments = ["run", &app, "--data", node.to_str().unwrap(), "--node", "a", "--listen", "127.0.0.1:0"];
+    let node_arguments =
+        ["run", &app, "--data", node.to_str().unwrap(), "--node", "a", "--listen", "127.0.0.1:0"];
     let has_begun = dir_has(cluster.dir.path(), "store/state/growing.json");
     assert_eq!(has_begun, step != "note in the store", "{step}");
     if has_begun {
