@@ -158,6 +158,7 @@ impl Cluster {
         let arguments = ["run", &app, "--data", data.to_str().unwrap(), "--listen", "127.0.0.1:0"];
         let mut command = tidemill(&arguments);
         command.args(more);
+        self.add_credentials(&mut command);
         Node { name: "single".into(), serving: served(command, &data, "Serving ") }
     }
 
@@ -175,9 +176,13 @@ impl Cluster {
         let mut command =
             tidemill(&["cluster", "create", "--from", &from, "--cluster", &log, "--store", &store]);
         command.arg("--unsafe-single-broker");
+        self.add_credentials(&mut command);
+        command
+    }
+
+    fn add_credentials(&self, command: &mut Command) {
         command.env("AWS_ENDPOINT", self.s3.address("SERVERS_S3")).env("AWS_ALLOW_HTTP", "true");
         command.env("AWS_ACCESS_KEY_ID", "tidemill").env("AWS_SECRET_ACCESS_KEY", "tidemill");
-        command
     }
 
     fn start_with(&self, name: &str, more: &[&str]) -> Node {
@@ -511,11 +516,8 @@ fn flights_that_begin_at_a_single_node_come_out_as_on_one_node() {
 fn tables_in_an_object_store_stay_or_are_copied_and_former_streams_are_kept() {
     for place in ["tables", "former-tables"] {
         let Some(cluster) = Cluster::new() else { return };
-        let s3 = cluster.s3.address("SERVERS_S3");
         let settings = format!(
-            "[settings]\npartitions = 2\nflush_interval = '100ms'\ntables = 's3://tidemill/{}/{place}'\n\
-             tables_store.endpoint = '{s3}'\ntables_store.allow_http = 'true'\ntables_store.access_key_id = 'tidemill'\n\
-             tables_store.secret_access_key = 'tidemill'\n",
+            "[settings]\npartitions = 2\nflush_interval = '100ms'\ntables = 's3://tidemill/{}/{place}'\n",
             cluster.topic
         );
         std::fs::write(cluster.app.join("app.toml"), settings).unwrap();
