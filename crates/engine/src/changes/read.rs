@@ -331,7 +331,7 @@ mod tests {
         for (offset, at) in [(0, 1), (1, 1), (4, 1)] {
             assert_eq!(place(offset, at).unwrap_err().kind(), ErrorKind::Invalid, "{offset}.{at}");
         }
-        assert_eq!(place(6, 0).unwrap_err().kind(), ErrorKind::Invalid, "it is behind the end");
+        assert_eq!(place(6, 0).unwrap_err().kind(), ErrorKind::NotFound, "it is behind the end");
     }
 
     #[test]
