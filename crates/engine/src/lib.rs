@@ -78,6 +78,9 @@ pub use engine::{
 };
 pub use lifecycle::report::StartupReport;
 pub use process::clock::{Clock, ManualClock, SystemClock};
+pub use process::limits::ProcessLimits;
+pub use process::open_apps::ProcessApp;
+pub use process::services::Process;
 pub use queries::compile::{CompiledApp, compile_app as compile, compile_app_for as compile_for};
 pub use queries::{LogBatch, LogLines};
 pub use query_info::QueryInfo;

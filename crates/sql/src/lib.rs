@@ -48,6 +48,7 @@ mod visible_tables;
 mod writing;
 
 pub use arrow::datatypes::SchemaRef;
+pub use execution::limits::StatementLimits;
 pub use options::SqlOptions;
 pub use plans::prepared::Prepared;
 pub use query::{EncodedQuery, PagedQuery, QueryResult, QueryRows};

@@ -22,6 +22,7 @@ use crate::error::too_long;
 use crate::events::TabletWidths;
 use crate::execution::cancel;
 use crate::execution::counted_memory::CountedMemory;
+use crate::execution::limits::StatementLimits;
 use crate::execution::pages::{KeptStatements, PageDemand};
 use crate::execution::running::{Forwarded, RunningQuery, shown};
 use crate::execution::statements::{RunningStatement, Statement, Statements, kept_text};
@@ -79,7 +80,7 @@ pub(crate) struct Shared {
     pub moments: Arc<HeldMoments>,
     pub statements: Arc<Statements>,
     /// Statements that wait for the demand of their next page.
-    pub kept: KeptStatements,
+    pub kept: Arc<KeptStatements>,
     /// Functions of SQL, for the catalogs.
     pub functions: Arc<[(String, FunctionKind)]>,
     /// Threads that plan queries and run them.
@@ -95,6 +96,21 @@ impl Sql {
     ///
     /// Errors: `Unavailable` when threads cannot be started or the spill directory cannot be created.
     pub fn new(tables: Arc<dyn Tables>, options: SqlOptions) -> Result<Self> {
+        let limits = StatementLimits::new(options.memory_bytes, options.queries_max);
+        Self::with_limits(tables, options, &limits)
+    }
+
+    /// Opens a session whose statements share memory and places with those of other sessions; [`SqlOptions::memory_bytes`] and
+    /// [`SqlOptions::queries_max`] are then those of `limits`.
+    ///
+    /// Errors: those of [`Self::new`].
+    pub fn with_limits(
+        tables: Arc<dyn Tables>,
+        options: SqlOptions,
+        limits: &StatementLimits,
+    ) -> Result<Self> {
+        let StatementLimits { memory_bytes, queries_max, .. } = *limits;
+        let options = SqlOptions { memory_bytes, queries_max, ..options };
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(options.target_partitions.max(1) + TASK_THREADS)
             .thread_name("sql")
@@ -107,11 +123,10 @@ impl Sql {
             .enable_all()
             .build()
             .map_err(|e| Error::unavailable("the threads for queries cannot be started").with_source(e))?;
-        let state = session_state(&options, environment(tables.as_ref(), &options)?)?;
+        let state = session_state(&options, environment(tables.as_ref(), &options, limits)?)?;
         let lookup_state = one_thread(&state);
         let statements = Arc::new(Statements::default());
         let tables = Arc::new(SessionTables { tables, statements: statements.clone() });
-        let places = Places::new(options.queries_max, options.memory_bytes);
         let timers = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .thread_name("sql-timers")
@@ -123,12 +138,12 @@ impl Sql {
             hot: HotStore::new(options.hot_bytes),
             functions: pg_catalog::functions_of(&state).into(),
             plans: PlanCache::new(options.cached_plans),
-            kept: KeptStatements::new(options.memory_bytes),
+            kept: limits.kept.clone(),
             oids: KnownOids::default(),
             options,
             state,
             lookup_state,
-            places,
+            places: limits.places.clone(),
             widths: TabletWidths::default(),
             closing: ClosingFlag::default(),
             moments: Arc::default(),

@@ -20,6 +20,7 @@ mod log_url;
 #[cfg(feature = "mcp")]
 mod mcp_engine;
 mod options;
+mod process;
 mod tables;
 
 use std::path::Path;
@@ -29,7 +30,7 @@ use serde::Serialize;
 use tidemill_access::Principal;
 use tidemill_database::{Database, MissingFields, QueryRequest};
 use tidemill_engine::Analytics;
-use tidemill_sql::Sql;
+use tidemill_sql::{Sql, StatementLimits};
 
 pub use collection::Collection;
 pub use connectors::{catalog, connectors};
@@ -37,14 +38,15 @@ pub use database::EngineDatabase;
 pub use log_url::{LogAtUrl, control_log};
 #[cfg(feature = "mcp")]
 pub use mcp_engine::McpOverEngine;
+pub use process::Process;
 pub use tidemill_access as access;
 pub use tidemill_docs as docs;
 pub use tidemill_engine::{
     self as engine, App, BackupReport, BodyFormat, Clock, CollectionInfo, Damage, Durability, EmittedEvent,
-    Engine, EngineBuilder, EventSelector, Health, KindSummary, LedgerCounts, ManualClock, QueryWhy,
-    RestoreReport, RetryOutcome, RowError, RuleInfo, SendOptions, SendReply, SetAsideRecord, Settings,
-    SinkInfo, StreamInfo, SystemClock, TakeOver, UndeliveredEvent, UndeliveredSelection, Verification,
-    backup_stopped, restore, verify_backup, verify_data,
+    Engine, EngineBuilder, EventSelector, Health, KindSummary, LedgerCounts, ManualClock, ProcessApp,
+    ProcessLimits, QueryWhy, RestoreReport, RetryOutcome, RowError, RuleInfo, SendOptions, SendReply,
+    SetAsideRecord, Settings, SinkInfo, StreamInfo, SystemClock, TakeOver, UndeliveredEvent,
+    UndeliveredSelection, Verification, backup_stopped, restore, verify_backup, verify_data,
 };
 pub use tidemill_flight as flight;
 pub use tidemill_flow as flow;
@@ -105,11 +107,25 @@ impl Tidemill {
 
     /// Opens an engine as `builder` says, with SQL over it.
     ///
-    /// Errors: those of [`EngineBuilder::open`].
+    /// Errors: those of [`EngineBuilder::open`]; `Invalid` for one in a process with others, which [`Process::start`] opens.
     pub fn start(builder: EngineBuilder) -> Result<Self> {
-        let engine = Arc::new(builder.open()?);
+        let engine = builder.open()?;
+        match engine.process() {
+            None => Self::over(engine, None),
+            Some(_) => Err(Error::invalid(
+                "statements of apps in one process share their limits: open the app by `Process::start`",
+            )),
+        }
+    }
+
+    fn over(engine: Engine, shared: Option<&Arc<StatementLimits>>) -> Result<Self> {
+        let engine = Arc::new(engine);
         let options = options::sql(&engine.app().settings, engine.data_dir());
-        let sql = Arc::new(Sql::new(Arc::new(EngineTables::new(&engine)), options)?);
+        let tables = Arc::new(EngineTables::new(&engine));
+        let sql = Arc::new(match shared {
+            Some(limits) => Sql::with_limits(tables, options, limits)?,
+            None => Sql::new(tables, options)?,
+        });
         let database = Arc::new(EngineDatabase { engine: engine.clone(), sql });
         engine.set_analytics(Arc::new(RuleAnalytics(Arc::downgrade(&database))));
         Ok(Self { database })

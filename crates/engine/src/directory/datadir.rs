@@ -358,7 +358,12 @@ fn deployment(disk: &dyn Disk, dir: &Path) -> Result<Option<DeploymentRecord>> {
 
 /// Returns the app deployed in a data directory, if there is one. Does not lock the directory.
 pub fn deployed_app(dir: &Path) -> Result<Option<App>> {
-    Ok(deployment(&OsDisk, dir)?.map(|deployment| deployment.app))
+    deployed_app_on(&OsDisk, dir)
+}
+
+/// Returns the app deployed in a data directory on `disk`, as [`deployed_app`] does.
+pub fn deployed_app_on(disk: &dyn Disk, dir: &Path) -> Result<Option<App>> {
+    Ok(deployment(disk, dir)?.map(|deployment| deployment.app))
 }
 
 /// Returns 12 random hexadecimal digits: few, because they are part of names that other systems limit.

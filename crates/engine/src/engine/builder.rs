@@ -13,13 +13,13 @@ use tidemill_types::{Error, PartitionId, Result};
 use tidemill_zones::{ObjectDirectory, store_options};
 use url::Url;
 
-use super::Engine;
+use super::{Engine, OpenedDirectory};
 use crate::app::App;
 use crate::app::settings::Settings;
 use crate::cluster::{self, ClusterNode, ClusterOptions, Replicas};
 use crate::deploy;
 use crate::digest::EffectDigests;
-use crate::directory::datadir::{DataDir, deployed_app};
+use crate::directory::datadir::{DataDir, deployed_app, deployed_app_on, read_meta};
 use crate::directory::environment::{
     Environment, LocalLogProvider, LogProvider, SharedPartitions, TableStore,
 };
@@ -31,6 +31,8 @@ use crate::lifecycle::threads::EngineThreads;
 use crate::node::Node;
 use crate::peers::{self, PeerListener, PeerNodes};
 use crate::process::clock::Clock;
+use crate::process::open_apps::{AppClaim, AppPlace};
+use crate::process::services::Process;
 use crate::process::spawn::spawn;
 use crate::shared_state::{ObjectPartitionStore, StateOwner, TakeOver, take_over};
 use crate::state::set_aside::RecordNoted;
@@ -44,6 +46,7 @@ pub struct EngineBuilder {
     dir: PathBuf,
     app: Option<App>,
     environment: Environment,
+    clock: Option<Arc<dyn Clock>>,
     state: Option<StateLocation>,
     cluster: Option<ClusterOptions>,
 }
@@ -60,6 +63,7 @@ impl EngineBuilder {
             dir: dir.to_owned(),
             app: None,
             environment: Environment::default(),
+            clock: None,
             state: None,
             cluster: None,
         }
@@ -73,7 +77,15 @@ impl EngineBuilder {
 
     /// Replaces the clock of the machine.
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
-        self.environment.clock = clock;
+        self.clock = Some(clock);
+        self
+    }
+
+    /// Opens the engine in a process with others, whose limits, clock and threads it shares. The app needs the setting `memory`, its share
+    /// of the memory of the process, and a name that no other app in the process has. Streams and collections of the apps may have equal
+    /// names: they are different ones.
+    pub fn process(mut self, process: &Arc<Process>) -> Self {
+        self.environment.process = Some(process.clone());
         self
     }
 
@@ -133,9 +145,11 @@ impl EngineBuilder {
     ///
     /// Errors: `Conflict` when another process holds the directory or stored data does not fit the app,
     /// `Invalid` when the app does not compile, `Corrupt` with file and position when stored data is damaged,
-    /// `NotFound` without an app.
+    /// `NotFound` without an app; in a process with others also `LimitReached` when its memory is taken, and `Invalid` and `Conflict` for
+    /// an app that does not fit there.
     pub fn open(self) -> Result<Engine> {
-        let Self { dir, app, mut environment, state, cluster } = self;
+        let Self { dir, app, mut environment, clock, state, cluster } = self;
+        environment.clock = chosen_clock(clock, &environment, cluster.is_some())?;
         let state = match &cluster {
             Some(cluster) => {
                 environment.partition_store =
@@ -152,6 +166,7 @@ impl EngineBuilder {
                 "{dir}: no app is deployed in it; start with `tidemill run APP --data {dir}`"
             )));
         }
+        let place = place_in_process(&dir, app.as_ref(), &environment)?;
         let partitions = app.as_ref().map_or_else(Default::default, |a| a.settings.clone()).partitions;
         let mut partitioning = Partitioning::new(partitions);
         if let Some(options) = &cluster {
@@ -194,10 +209,58 @@ impl EngineBuilder {
             let shared = node.clone();
             threads.add(vec![spawn("arrivals".into(), move || peers::run_arrivals(&shared, &peers))?]);
         }
-        let engine = Engine { node, threads, cluster, data: Mutex::new(Some(data)), recovery };
+        if let Some(place) = &place {
+            let (weak, warnings) = (Arc::downgrade(&node), recovery.warnings.clone());
+            place.set_health(move || Some(super::health_of(&*weak.upgrade()?, &warnings)));
+        }
+        let opened = Mutex::new(Some(OpenedDirectory { _data: data, _place: place }));
+        let engine = Engine { node, threads, cluster, opened, recovery };
         engine.wait_until_ready()?;
         Ok(engine)
     }
+}
+
+/// Returns the clock of an engine: that of the process that it shares, or the one that was given.
+///
+/// Errors: `Invalid` for what an engine in a process with others cannot have.
+fn chosen_clock(
+    given: Option<Arc<dyn Clock>>,
+    environment: &Environment,
+    in_cluster: bool,
+) -> Result<Arc<dyn Clock>> {
+    let Some(process) = &environment.process else {
+        return Ok(given.unwrap_or_else(|| environment.clock.clone()));
+    };
+    if given.is_some() {
+        return Err(Error::invalid(
+            "an engine in a process with others has the clock of the process: give the clock to `Process::with_clock`",
+        ));
+    }
+    if in_cluster {
+        return Err(Error::invalid(
+            "a node of a cluster has a process of its own: open it without `process`",
+        ));
+    }
+    Ok(process.clock.clone())
+}
+
+/// Gives the app to open in `dir` its place in the process that it shares with others, if there is one.
+///
+/// Errors: those of [`Process::admit`]; those of reading the deployed app.
+fn place_in_process(dir: &Path, app: Option<&App>, environment: &Environment) -> Result<Option<AppPlace>> {
+    let Some(process) = &environment.process else { return Ok(None) };
+    let disk = &*environment.disk;
+    let deployed = match app {
+        Some(_) => None,
+        None => deployed_app_on(disk, dir)?,
+    };
+    let Some(app) = app.or(deployed.as_ref()) else { return Ok(None) };
+    let tables = match read_meta(disk, dir) {
+        Ok(meta) => meta.tables_elsewhere(&app.settings),
+        // a new directory, or one that cannot be opened, for a reason that is found next
+        Err(_) => app.settings.tables.clone(),
+    };
+    process.admit(&AppClaim { name: &app.name, dir, settings: &app.settings, tables })
 }
 
 /// Makes an engine that owns nothing a node of a cluster, whose threads are not started.

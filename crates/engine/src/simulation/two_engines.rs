@@ -268,6 +268,7 @@ impl TwoEngines {
         let disk: Arc<dyn Disk> = Arc::new(self.disk.clone());
         let url = Url::parse("memory:///tables").map_err(|e| e.to_string())?;
         let environment = Environment {
+            process: None,
             clock: self.clock.clone(),
             disk: disk.clone(),
             log: Arc::new(LogOutside(self.log.clone())),

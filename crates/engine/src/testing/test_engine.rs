@@ -31,6 +31,7 @@ use crate::jobs::timers;
 use crate::node::Node;
 use crate::partition::Partition;
 use crate::process::clock::{Clock, ManualClock};
+use crate::process::services::Process;
 use crate::process::store_runtime::StoreRuntime;
 use crate::queries::compile::CompiledApp;
 use crate::running_app::RunningApp;
@@ -430,6 +431,7 @@ fn node_in_memory(app: &App, compiled: &CompiledApp, clock: Arc<ManualClock>) ->
     let log = MemoryLog::new(partitions).with_clock(LogClock::new(move || log_clock.now()));
     let log = Arc::new(log);
     let settings = &deployment.settings;
-    let host = Host::new(PathBuf::new(), Arc::new(OsDisk), settings, clock, log, zones, runtime);
+    let process = Process::on_runtime(settings, clock, runtime);
+    let host = Host::new(PathBuf::new(), Arc::new(OsDisk), settings, process, log, zones);
     Ok(Node::new(host, RunningApp::new(deployment, tables, SinkSet::default())))
 }

@@ -31,6 +31,7 @@ mod tables;
 mod testing;
 mod together;
 mod transactions;
+mod two_apps;
 
 use std::path::Path;
 
