@@ -19,8 +19,8 @@ pub struct StatementLimits {
 }
 
 impl StatementLimits {
-    /// Creates limits: `memory_bytes` for sorts, joins and groups of all statements, of which `queries_max` may run for long at the same
-    /// time.
+    /// Creates limits: all statements have `memory_bytes` for sorts, joins and groups, and `queries_max` of them may run for long at the
+    /// same time.
     pub fn new(memory_bytes: usize, queries_max: usize) -> Arc<Self> {
         Arc::new(Self {
             memory_bytes,

@@ -57,12 +57,12 @@ impl PageDemand {
 pub(crate) struct KeptStatements {
     bytes_max: usize,
     bytes_max_caller: usize,
-    kept: Mutex<Kept>,
+    kept: Mutex<WaitingStatements>,
 }
 
 /// Statements that wait.
 #[derive(Debug, Default)]
-struct Kept {
+struct WaitingStatements {
     /// Number of the next one. Statements of several sessions may have equal ids.
     next: u64,
     /// By number: the caller, and the bytes.
