@@ -1,5 +1,7 @@
 //! Two apps in one process, whose streams, collections, tables, rules and queries have equal names.
 
+mod failures;
+
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -7,18 +9,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use object_store::memory::InMemory;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use tidemill_docs::DocumentCommand;
-use tidemill_engine::{
-    App, BodyFormat, Engine, EngineBuilder, Health, ManualClock, Process, ProcessLimits, SendOptions,
-    Transaction,
-};
-use tidemill_log::sim_disk::SimDisk;
+use tidemill_engine::{App, Engine, ManualClock, Process, ProcessLimits, Transaction};
 use tidemill_types::{ErrorKind, Result};
-use tidemill_zones::sim_store::FaultyStore;
-use url::Url;
 
 use crate::blocked::{Gate, registry};
 use crate::connectors::outside::Outside;
@@ -320,143 +315,4 @@ fn an_app_that_does_not_fit_into_the_process_is_refused() {
     assert!(message.contains("Process::with_clock"), "{message}");
     third.stop().unwrap();
     shop.stop().unwrap();
-}
-
-/// An app whose disk, tables and systems outside are values of the test.
-struct Devices {
-    app: Connected,
-    disk: SimDisk,
-    store: Arc<FaultyStore>,
-    dir: tempfile::TempDir,
-}
-
-impl Devices {
-    fn new(name: &'static str) -> Self {
-        let store = FaultyStore::over(Arc::new(InMemory::new()));
-        Self { app: Connected::new(name), disk: SimDisk::default(), store, dir: tempfile::tempdir().unwrap() }
-    }
-
-    fn builder(&self) -> EngineBuilder {
-        let mut app = self.app.app("");
-        app.settings.send_timeout = tidemill_types::Duration(1_000);
-        app.settings.tail_bytes = Some(64 << 10);
-        app.settings.inbox_bytes = Some(64 << 10);
-        app.settings.zones.retry_attempts = 1;
-        app.settings.zones.retry_backoff_ms = 0;
-        Engine::builder(self.dir.path())
-            .disk(Arc::new(self.disk.clone()))
-            .table_store(self.store.clone(), Url::parse("memory:///tables").unwrap())
-            .app(app)
-    }
-
-    /// Returns the latest checkpoints of all partitions.
-    fn checkpoints(&self) -> BTreeMap<String, String> {
-        let files =
-            self.disk.names().into_iter().filter(|path| path.extension().is_some_and(|e| e == "ckpt"));
-        let named = files.map(|path| {
-            let partition = path.parent().unwrap().display().to_string();
-            (partition, path.file_name().unwrap().to_string_lossy().into_owned())
-        });
-        let mut latest = BTreeMap::new();
-        for (partition, name) in named {
-            let known: &mut String = latest.entry(partition).or_default();
-            *known = name.max(known.clone());
-        }
-        latest
-    }
-}
-
-fn events(n: f64) -> String {
-    (0..40).map(|key| format!("{{\"k\":\"k{key}\",\"n\":{n}}}\n")).collect()
-}
-
-/// Does with an app all that its users do, and finds no trace of the other one.
-fn check_unaffected(engine: &Engine, devices: &Devices, process: &Process, when: &str) {
-    let (before, delivered) = (rows(engine, "Out"), devices.app.outside.outbox.lock().len());
-    let checkpoints = devices.checkpoints();
-    let reply = send(engine, "In", &events(60.0));
-    assert_eq!(rows(engine, "Out"), before + 40, "{when}");
-    assert_eq!(rows(engine, "Large"), rows(engine, "Out"), "{when}");
-    let event = reply.events.unwrap()[0].clone().unwrap().parse().unwrap();
-    let why = engine.why(Some("Big"), &event).unwrap();
-    assert!(why[0].to_string().contains("Big fired"), "{when}: {}", why[0]);
-    let queries = engine.queries().unwrap();
-    let emitted = queries.iter().find(|query| query.name == "pass").unwrap().emitted;
-    assert_eq!(emitted, rows(engine, "In"), "{when}");
-    transfer(engine, when, 1, 2, 1).unwrap();
-    engine.checkpoint().unwrap();
-    let after = devices.checkpoints();
-    assert_eq!(after.len(), 3);
-    assert!(checkpoints.iter().all(|(partition, last)| after[partition] != *last), "{when}: {after:?}");
-    let outside = &devices.app.outside;
-    let all_delivered = || outside.outbox.lock().len() == delivered + 40;
-    until(when, all_delivered, || format!("{:?}", engine.sinks()));
-    let healthy = Health { ready: true, problems: vec![] };
-    assert_eq!(engine.health(), healthy, "{when}");
-    let apps = process.apps();
-    assert_eq!(apps.iter().find(|app| app.name == "works").unwrap().health, healthy, "{when}");
-}
-
-#[test]
-fn failures_of_one_app_are_not_noticed_by_the_other() {
-    let process = process();
-    let (broken, works) = (Devices::new("breaks"), Devices::new("works"));
-    let fails = broken.builder().process(&process).open().unwrap();
-    let engine = works.builder().process(&process).open().unwrap();
-    [&fails, &engine].into_iter().for_each(open_accounts);
-    send(&fails, "In", &events(1.0));
-    let append = |rows: &str| {
-        let options = SendOptions { origin: "test".into(), ..SendOptions::default() };
-        fails.send_json("In", rows.as_bytes(), BodyFormat::Ndjson, &options)
-    };
-    let problems = || {
-        let apps = process.apps();
-        apps.into_iter().find(|app| app.name == "breaks").unwrap().health.problems.join("; ")
-    };
-    let has_problem = |problem: &str| until(problem, || problems().contains(problem), problems);
-    check_unaffected(&engine, &works, &process, "before");
-
-    broken.app.outside.is_down.store(true, Ordering::Relaxed);
-    append(&events(2.0)).unwrap();
-    has_problem("app breaks: sink");
-    check_unaffected(&engine, &works, &process, "a sink is down");
-
-    // a partition that stops applying, and one that stays at a record
-    append("{\"k\":\"k0\",\"n\":-1}").unwrap();
-    has_problem("app breaks: apply");
-    append("{\"k\":\"k1\",\"n\":0}").unwrap();
-    let gate = &broken.app.gate;
-    until("a record waits", || gate.is_reached.load(Ordering::Acquire), problems);
-    fails.checkpoint().unwrap_err();
-    check_unaffected(&engine, &works, &process, "partitions are blocked");
-
-    broken.store.down.store(true, Ordering::SeqCst);
-    let full = loop {
-        if let Err(e) = append(&events(3.0)) {
-            break e;
-        }
-    };
-    assert_eq!(full.kind(), ErrorKind::LimitReached, "{full}");
-    fails.checkpoint().unwrap_err();
-    check_unaffected(&engine, &works, &process, "the backlog is full");
-
-    broken.disk.set_room(Some(broken.disk.used()));
-    broken.disk.fail_syncs(u32::MAX);
-    append(&events(4.0)).unwrap_err();
-    check_unaffected(&engine, &works, &process, "the disk is broken");
-
-    // it cannot be closed in order, and that is its own affair as well
-    gate.set_open();
-    fails.abandon();
-    drop(fails);
-    assert_eq!(process.apps().len(), 1);
-    check_unaffected(&engine, &works, &process, "the other one has ended");
-    engine.stop().unwrap();
-    drop(engine);
-
-    // both open alone
-    let alone = works.builder().open().unwrap();
-    let kept = rows(&alone, "Out");
-    assert_eq!((kept % 40, kept, alone.health().problems), (0, rows(&alone, "Large"), vec![]));
-    alone.stop().unwrap();
 }
