@@ -18,6 +18,7 @@ mod flight;
 mod flights;
 mod flips;
 mod former;
+mod grants;
 mod influxql;
 mod killed;
 mod kubernetes;
