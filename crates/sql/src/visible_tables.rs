@@ -14,6 +14,7 @@ use tidemill_zones::{Rewritten, RowRewriter, Table, TableSnapshot, TabletKeys};
 use url::Url;
 
 use crate::execution::statements::Statements;
+use crate::live::LiveRows;
 use crate::session_tables::{STATEMENTS, rows};
 use crate::tables::{Moment, SystemTable, Tables};
 
@@ -116,6 +117,10 @@ impl Tables for VisibleTables {
             .streams()
             .try_for_each(|name| self.principal.may(Action::Write, &Resource::stream(name)))?;
         self.tables.append(request)
+    }
+
+    fn live(&self, stream: &str) -> Result<Option<LiveRows>> {
+        if self.sees(&Resource::stream(stream)) { self.tables.live(stream) } else { Ok(None) }
     }
 
     fn catch_up(&self) -> Result<()> {

@@ -26,7 +26,7 @@ use std::path::Path;
 use std::sync::{Arc, Weak};
 
 use serde::Serialize;
-use tidemill_access::Principal;
+use tidemill_access::{Access, Principal};
 use tidemill_database::{Database, MissingFields, QueryRequest};
 use tidemill_engine::Analytics;
 use tidemill_sql::Sql;
@@ -194,6 +194,16 @@ impl Tidemill {
     /// Returns the engine.
     pub fn engine(&self) -> &Arc<Engine> {
         &self.database.engine
+    }
+
+    /// Sets the users whose rights are looked at while a SQL statement over new rows of a stream runs.
+    pub fn follow_access(&self, access: Arc<Access>) {
+        self.database.sql.follow_access(access);
+    }
+
+    /// Ends the SQL statements over new rows of streams, which have no end of their own, and refuses new ones: the program stops.
+    pub fn end_tails(&self) {
+        self.database.sql.end_tails();
     }
 
     /// Returns the settings of the listener for MongoDB drivers, from the app's settings. The caller has to add the password.

@@ -25,7 +25,7 @@ use std::time::Duration;
 use arrow_array::RecordBatch;
 use crossbeam_channel::Receiver;
 use parking_lot::Mutex;
-use tidemill_types::{DecodedRows, Error, ErrorKind, Result, StreamSchema};
+use tidemill_types::{DecodedRows, Error, ErrorKind, Offset, PartitionId, Result, StreamSchema};
 
 use crate::admin::backup;
 use crate::admin::backup::BackupReport;
@@ -212,6 +212,11 @@ impl Engine {
         self.node.app.deployment.stream(stream)?;
         self.check_follows_all()?;
         Ok(self.node.app.subscribers.tap(stream))
+    }
+
+    /// Returns the offset after the last record that is applied here, for each partition.
+    pub fn applied_offsets(&self) -> Vec<(PartitionId, Offset)> {
+        self.node.owned.replicas().iter().map(|partition| (partition.id, partition.applied())).collect()
     }
 
     /// Checks that events of all partitions are applied here.

@@ -93,7 +93,7 @@ impl Engine {
             },
         };
         let (mut found, mut waiting) = (Vec::new(), None);
-        // an event of a stream that the rule does not see is none for it: the name of that stream is for callers who may know it
+        // the rule does not see an event of another stream, whose name is for callers who may know it
         let mut of_other_stream = String::new();
         for partition in node.clients()? {
             match partition.explain_event(&selector, rule) {

@@ -30,6 +30,7 @@ mod postgres;
 mod queries;
 mod set_aside;
 mod statements;
+mod tail;
 mod tutorial;
 mod why_again;
 mod writes;
