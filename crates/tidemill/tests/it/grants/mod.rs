@@ -264,7 +264,11 @@ fn answer(wire: &mut dyn Wire, world: &mut World, line: &str, leaks: &mut String
         writeln!(leaks, "{line}\n  hidden:  {hidden}\n  missing: {missing}").unwrap();
     }
     let text = answers.swap_remove(0);
-    if is_shown { text } else { "not shown".to_owned() }
+    match is_shown {
+        true if text.is_empty() => "nothing".to_owned(),
+        true => text,
+        false => "not shown".to_owned(),
+    }
 }
 
 /// Returns a step with each name of its `{HIDDEN|MISSING}`, and the name; the step itself if it has none.
