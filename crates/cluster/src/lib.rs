@@ -8,7 +8,7 @@
 //! # use tidemill_cluster::*;
 //! # use tidemill_types::{Offset, PartitionId, Result};
 //! # fn main() -> Result<()> {
-//! let cluster = ClusterFacts { id: "c1".into(), partitions: 4, home_rule: 1, app: "5a17".into(), timing: Timing::SMALL };
+//! let cluster = ClusterFacts { id: "c1".into(), partitions: 4, home_rule: 1, origin: String::new(), app: "5a17".into(), timing: Timing::SMALL };
 //! let (name, address, zone) = (NodeName::new("node-1")?, "10.0.0.1:7171".into(), "a".into());
 //! let profile = NodeProfile { name, address, calls: String::new(), zone, weight: 100, cluster };
 //! let mut node = Node::new(profile, Incarnation(0x9d3e), State::default(), BootTime(0))?;

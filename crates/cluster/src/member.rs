@@ -114,6 +114,13 @@ pub enum Refusal {
         /// Number of the rule of the node.
         found: u32,
     },
+    /// The node continues other data.
+    OtherOrigin {
+        /// Origin of this cluster.
+        expected: String,
+        /// Origin that the node has found in its store.
+        found: String,
+    },
     /// The node runs another app.
     OtherApp {
         /// Hash of the app of this cluster.
@@ -173,6 +180,12 @@ impl fmt::Display for Refusal {
                 "the cluster places queries by rule {expected}, this node by rule {found}: start the node again with an empty data \
                  directory, and with the build of the other nodes if that does not help"
             ),
+            Self::OtherOrigin { expected, found } => write!(
+                f,
+                "the cluster continues {}, and the store of this node {}: check --store, which all nodes share, and start the node again",
+                origin_text(expected),
+                origin_text(found)
+            ),
             Self::OtherApp { expected, found } => write!(
                 f,
                 "the cluster runs the app {expected}, this node {found}: start it with rules, queries, app.toml, variables of queries, and \
@@ -192,5 +205,12 @@ impl fmt::Display for Refusal {
                  members speak protocol {min}, or start the node with an older build"
             ),
         }
+    }
+}
+
+fn origin_text(origin: &str) -> String {
+    match origin {
+        "" => "no data directory".to_owned(),
+        some => format!("the data directory {some}"),
     }
 }

@@ -82,6 +82,9 @@ pub struct ClusterFacts {
     /// were made before there were rules have 0, which is left out, so that their nodes read each other's records.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub home_rule: u32,
+    /// Identity of what the cluster was made from, with the offsets at which its partitions begin; empty, and left out, if it began without data.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub origin: String,
     /// Hash of the app.
     pub app: String,
     /// Intervals of the protocol.
@@ -237,6 +240,7 @@ impl Join {
         check_text("zone", &self.zone, 0)?;
         check_text("cluster.id", &self.cluster.id, 1)?;
         check_text("cluster.app", &self.cluster.app, 1)?;
+        check_text("cluster.origin", &self.cluster.origin, 0)?;
         if !(1..=WEIGHT_MAX).contains(&self.weight) {
             return Err(Error::invalid(format!("weight {}: expected 1 to {WEIGHT_MAX}", self.weight)));
         }

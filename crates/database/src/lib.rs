@@ -171,12 +171,14 @@ pub struct BatchReply {
     pub batches: BoxStream<'static, Result<RecordBatch>>,
     /// Origin of each column, if the request asks for them; else none.
     pub origins: Vec<Option<ColumnOrigin>>,
+    /// True if the rows have no end of their own. A batch then comes as soon as there are rows.
+    pub is_endless: bool,
 }
 
 impl BatchReply {
-    /// Creates a reply without origins.
+    /// Creates a reply that ends, without origins.
     pub fn new(schema: SchemaRef, batches: BoxStream<'static, Result<RecordBatch>>) -> Self {
-        Self { schema, batches, origins: Vec::new() }
+        Self { schema, batches, origins: Vec::new(), is_endless: false }
     }
 }
 
@@ -195,6 +197,8 @@ pub struct EncodedReply {
     pub columns: Vec<ResultColumn>,
     /// Output in pieces. The first error ends it. Dropping the stream cancels the statement.
     pub pieces: BoxStream<'static, Result<Bytes>>,
+    /// True if the rows have no end of their own. Limits of time are not for such a statement.
+    pub is_endless: bool,
 }
 
 /// Events that a client sends.

@@ -1,4 +1,4 @@
-//! The process that apps run in.
+//! A data directory and its devices.
 
 use std::future::Future;
 use std::path::PathBuf;
@@ -10,7 +10,6 @@ use crossbeam_channel::Sender;
 use parking_lot::{Mutex, RwLock};
 use tidemill_log::disk::Disk;
 use tidemill_log::{Durability, Log, Ticket};
-use tidemill_types::budget::BytePool;
 use tidemill_types::{Error, PartitionId, Result};
 use tidemill_zones::Zones;
 
@@ -23,12 +22,14 @@ use crate::digest::EffectDigests;
 use crate::directory::encryption::encrypted_disk;
 use crate::directory::environment::SharedPartitions;
 use crate::directory::log_id::LogId;
+use crate::directory::origin::ClusterOrigin;
 use crate::directory::partition_store::{LocalPartitionStore, PartitionStore};
 use crate::entry::Entry;
 use crate::process::clock::Clock;
 use crate::process::disk_space::DiskSpace;
 use crate::process::health::HealthBoard;
 use crate::process::notifier::Notifier;
+use crate::process::services::Process;
 use crate::process::store_runtime::StoreRuntime;
 use crate::state::backlog::InFlight;
 use crate::state::set_aside::SetAsideRecords;
@@ -38,7 +39,7 @@ const STORE_STOP_WAIT: Duration = Duration::from_secs(5);
 /// Interval at which an operation on the tables checks for a stop.
 const STOP_POLL: Duration = Duration::from_millis(100);
 
-/// Devices and services of a process: they live as long as it does and know neither its apps nor its partitions.
+/// Devices and services of a data directory: they live as long as it is open, and know neither its app nor its partitions.
 pub struct Host {
     /// Data directory; empty for an engine in memory.
     pub dir: PathBuf,
@@ -48,16 +49,20 @@ pub struct Host {
     pub disk: Arc<dyn Disk>,
     /// The same without keys, for copies of the files as they are.
     pub stored_disk: Arc<dyn Disk>,
-    /// Clock.
+    /// Services of the process, which other data directories may share.
+    pub process: Arc<Process>,
+    /// Clock of the process.
     pub clock: Arc<dyn Clock>,
     /// Log of all partitions.
     pub log: Arc<dyn Log>,
     /// Identity of the log.
     pub log_id: LogId,
+    /// Data directory that the log continues, in a cluster that was made from one.
+    pub origin: Option<Arc<ClusterOrigin>>,
     /// Tables of the data directory in their object store.
     pub zones: Zones,
-    /// Runs requests to the object store.
-    pub runtime: StoreRuntime,
+    /// Runs requests to the object store, in the process.
+    pub runtime: Arc<StoreRuntime>,
     /// Choice whether partitions compute digests of their effects.
     pub effect_digests: EffectDigests,
     /// Keeps the state of partitions for the process that owns them next.
@@ -74,8 +79,6 @@ pub struct Host {
     pub changes: ChangeLog,
     /// Documents that open transactions have written.
     pub write_locks: WriteLocks,
-    /// Memory of the writes of all open transactions.
-    pub transaction_memory: Arc<BytePool>,
     /// Records written but not applied.
     pub in_flight: InFlight,
     /// Free space on the disk of the data directory.
@@ -120,23 +123,18 @@ impl Host {
         dir: PathBuf,
         disk: Arc<dyn Disk>,
         settings: &Settings,
-        clock: Arc<dyn Clock>,
+        process: Arc<Process>,
         log: Arc<dyn Log>,
         zones: Zones,
-        runtime: StoreRuntime,
     ) -> Self {
         let in_flight = InFlight::default();
-        let disk_space = Arc::new(DiskSpace::new(&dir, settings.reserve_bytes));
+        let disk_space = Arc::new(DiskSpace::new(&dir, settings.reserve_bytes, &process.disks));
         let appender = |partition| {
             let backlog_bytes = settings.inbox_bytes() as usize;
             LogAppender::new(partition, log.clone(), in_flight.clone(), disk_space.clone(), backlog_bytes)
         };
         let appenders = (0..log.partitions()).map(PartitionId).map(appender).collect();
         Self {
-            transaction_memory: BytePool::new(
-                "open transactions (setting transactions_bytes)",
-                settings.transactions_bytes(),
-            ),
             disk_space,
             changes: ChangeLog::new(disk.clone(), &dir, log.partitions(), settings),
             disk: encrypted_disk(disk.clone(), &dir, settings),
@@ -146,11 +144,13 @@ impl Host {
             partition_store: Arc::new(LocalPartitionStore),
             effect_digests: EffectDigests::default(),
             dir,
-            clock,
+            clock: process.clock.clone(),
+            runtime: process.runtime.clone(),
+            process,
             log,
             log_id: LogId::default(),
+            origin: None,
             zones,
-            runtime,
             commits: Arc::default(),
             part_replies: PartReplies::default(),
             outcomes: Outcomes::default(),
@@ -168,7 +168,7 @@ impl Host {
 
     /// Shares partitions with other processes: the commits of their transactions.
     pub fn with_shared(self, shared: &SharedPartitions) -> Self {
-        Self { commits: shared.commits.clone(), ..self }
+        Self { commits: shared.commits.clone(), origin: shared.origin.clone(), ..self }
     }
 
     /// Adds the store of the state of partitions.
@@ -184,6 +184,11 @@ impl Host {
     /// Adds the identity of the log.
     pub fn with_log_id(self, log_id: LogId) -> Self {
         Self { log_id, ..self }
+    }
+
+    /// Names the app in the log lines about problems, where a process has several.
+    pub fn with_app_name(self, name: &str) -> Self {
+        Self { health: HealthBoard::of_app(name), ..self }
     }
 
     /// Adds the notes on records that are set aside.

@@ -50,6 +50,7 @@ pub mod testing;
 
 pub use admin::backup::{BackupReport, RestoreReport, restore, take_stopped as backup_stopped};
 pub use admin::connection_trial::{ConnectionTrial, try_connections};
+pub use admin::growth::{ClusterLogs, GrowthReport};
 pub use admin::verify::{Damage, KindSummary, Verification, verify_backup, verify_data};
 pub use api::{
     Analytics, BodyFormat, CollectionInfo, EmittedEvent, EventSelector, Health, LedgerCounts, Metric,
@@ -78,6 +79,9 @@ pub use engine::{
 };
 pub use lifecycle::report::StartupReport;
 pub use process::clock::{Clock, ManualClock, SystemClock};
+pub use process::limits::ProcessLimits;
+pub use process::open_apps::ProcessApp;
+pub use process::services::Process;
 pub use queries::compile::{CompiledApp, compile_app as compile, compile_app_for as compile_for};
 pub use queries::{LogBatch, LogLines};
 pub use query_info::QueryInfo;

@@ -1,7 +1,7 @@
 //! An app at work.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -43,6 +43,8 @@ pub struct RunningApp {
     /// Rules that were logged as failing.
     pub failing_rules: Mutex<BTreeSet<String>>,
     sources_stopping: AtomicBool,
+    /// Number of the next batch that is sent.
+    next_batch: AtomicU64,
 }
 
 impl RunningApp {
@@ -60,6 +62,7 @@ impl RunningApp {
             source_rejections: SourceRejections::default(),
             failing_rules: Mutex::default(),
             sources_stopping: AtomicBool::new(false),
+            next_batch: AtomicU64::new(0),
         }
     }
 
@@ -71,6 +74,11 @@ impl RunningApp {
     /// Returns the first record of a partition that belongs to the app.
     pub fn first_offset(&self, partition: PartitionId) -> Offset {
         self.first_offsets.get(partition.0 as usize).copied().unwrap_or_default()
+    }
+
+    /// Returns the number of the first of so many batches that are sent. Streams that are spread over partitions have another one in each.
+    pub fn number_batches(&self, batches: usize) -> u64 {
+        self.next_batch.fetch_add(batches as u64, Ordering::Relaxed)
     }
 
     /// Asks sources to end after their current chunk.

@@ -28,6 +28,16 @@ impl Tap {
         self.batches.recv().await
     }
 
+    /// Returns whether rows were skipped since the last call. Those that wait are dropped then, so that the next ones are all newer than what
+    /// the stream's table has now.
+    pub fn restart(&mut self) -> bool {
+        let has_skipped = self.take_skipped() > 0;
+        if has_skipped {
+            while self.batches.try_recv().is_ok() {}
+        }
+        has_skipped
+    }
+
     /// Returns the number of rows that were skipped since the last call.
     pub fn take_skipped(&self) -> u64 {
         self.skipped.swap(0, Ordering::Relaxed)

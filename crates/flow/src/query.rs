@@ -376,8 +376,9 @@ impl Query {
         Ok(rate.push(&out))
     }
 
-    /// Lets the next [`Self::save`] share the rows of windows, and groups, where there are at least `rows_min`.
+    /// Lets the next [`Self::save`] share the rows of windows, matches of patterns, and groups, where there are at least `rows_min`.
     pub(crate) fn share(&mut self, rows_min: usize) {
+        self.machine.iter_mut().for_each(|machine| machine.share(rows_min));
         self.window.iter_mut().for_each(|held| held.share(rows_min));
         self.join.iter_mut().flat_map(|join| join.windows()).for_each(|held| held.share(rows_min));
         self.selector.share(rows_min);

@@ -170,6 +170,10 @@ impl Log for KafkaLog {
         Ok(ends.collect())
     }
 
+    fn base(&self, partition: PartitionId) -> Offset {
+        Offset(self.partition(partition).map_or(0, |p| p.base))
+    }
+
     fn learn_starts(&self) -> Result<()> {
         let starts = self.topic.starts(self.partitions())?;
         for (progress, start) in self.shared.partitions.iter().zip(starts) {

@@ -72,6 +72,11 @@ pub trait Log: Send + Sync {
         Ok((0..self.partitions()).map(|id| self.end(PartitionId(id))).collect())
     }
 
+    /// Returns the offset that the first record of a partition has, or had. It is 0 unless the log continues another one.
+    fn base(&self, _partition: PartitionId) -> Offset {
+        Offset(0)
+    }
+
     /// Learns where the partitions start, for [`Self::start`], of a log that other processes cut.
     ///
     /// Errors: `Unavailable` when the log, or the leader of a partition, cannot be reached.

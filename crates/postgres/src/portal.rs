@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use arrow_array::RecordBatch;
 use bytes::{BufMut, BytesMut};
-use futures::StreamExt;
 use futures::stream::BoxStream;
+use futures::{FutureExt, StreamExt};
 use jiff::tz::TimeZone;
 use parking_lot::Mutex;
 use tidemill_database::Parameter;
@@ -47,6 +47,8 @@ pub(crate) struct OpenRows {
     /// Never locked: it makes the rows shareable, as connections are while they wait.
     batches: Mutex<BoxStream<'static, tidemill_types::Result<RecordBatch>>>,
     current: Option<EncodedBatch>,
+    /// True if rows come without an end, so that a client waits for those that are there.
+    pub is_endless: bool,
     /// Text of the statement, in which errors have their places.
     text: Arc<str>,
 }
@@ -79,7 +81,15 @@ impl OpenRows {
         batches: BoxStream<'static, tidemill_types::Result<RecordBatch>>,
         text: &str,
     ) -> Self {
-        Self { columns, formats, zone, batches: Mutex::new(batches), current: None, text: text.into() }
+        Self {
+            columns,
+            formats,
+            zone,
+            batches: Mutex::new(batches),
+            current: None,
+            is_endless: false,
+            text: text.into(),
+        }
     }
 
     /// Waits until there is a row to take. Returns false after the last one. May be dropped at any time.
@@ -97,6 +107,14 @@ impl OpenRows {
                 Some(Ok(batch)) => self.current = Some(self.encoded(&batch)?),
             }
         }
+    }
+
+    /// Takes the rows that the statement has made, without waiting. Returns whether there is a row to take.
+    ///
+    /// Errors: as [`Self::fill`].
+    pub fn fill_now(&mut self) -> Result<bool> {
+        // nothing is lost: it may be dropped at any time
+        self.fill().now_or_never().unwrap_or(Ok(false))
     }
 
     fn encoded(&self, batch: &RecordBatch) -> Result<EncodedBatch> {

@@ -1,8 +1,12 @@
 //! Wire format of replies. These types are the published contract; the engine's own may change freely.
 
 use serde::Serialize;
+use tidemill_access::{Action, Principal, Resource};
 use tidemill_engine as engine;
 use utoipa::ToSchema;
+
+/// Error of a rule for callers who may not read everything.
+const HIDDEN_ERROR: &str = "a rule failed: who may read it finds the error in the list of rules";
 
 /// Outcome of the events of one request.
 #[derive(Debug, Serialize, ToSchema)]
@@ -22,7 +26,7 @@ pub(crate) struct SendReply {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(example = json!(["0-1042-7"]))]
     pub events: Option<Vec<Option<String>>>,
-    /// With `wait=true`: the events that rules emitted because of these.
+    /// With `wait=true`: the events that rules emitted because of these, into streams that the caller may read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub emitted: Option<Vec<EmittedEvent>>,
     /// With `wait=true`: rule firings that failed and were rolled back.
@@ -70,15 +74,29 @@ pub(crate) struct EmittedEvent {
     pub event: serde_json::Value,
 }
 
-impl From<engine::SendReply> for SendReply {
-    fn from(reply: engine::SendReply) -> Self {
-        let engine::SendReply { accepted, rejected, durability, duplicates, events, emitted, rule_errors } =
-            reply;
+impl SendReply {
+    /// Creates the reply to a caller, who sees the emitted events of streams that it may read. The errors of rules may have any name, so
+    /// their texts are for callers who may read everything.
+    pub fn new(reply: engine::SendReply, principal: &Principal) -> Self {
+        let engine::SendReply {
+            accepted,
+            rejected,
+            durability,
+            duplicates,
+            events,
+            emitted,
+            mut rule_errors,
+        } = reply;
+        let is_readable = |stream: &str| principal.can(Action::Read, &Resource::stream(stream));
         let emitted = emitted.map(|list| {
             list.into_iter()
+                .filter(|emitted| is_readable(&emitted.stream))
                 .map(|engine::EmittedEvent { stream, event }| EmittedEvent { stream, event })
                 .collect()
         });
+        if !principal.can_everywhere(Action::Read) {
+            rule_errors.fill(HIDDEN_ERROR.to_owned());
+        }
         let rejected = rejected
             .into_iter()
             .map(|engine::RowError { row, reason }| RejectedRow { row, reason })

@@ -4,6 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::sync::Arc;
 
+use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
 use bytes::Bytes;
 use datafusion::catalog::information_schema::InformationSchemaProvider;
@@ -308,6 +309,15 @@ impl QuerySnapshots {
         let stream = self.locate_stream(schema, name)?;
         let table = self.tables.stored(&stream);
         table.ok_or_else(|| Error::not_found(format!("stream `{stream}` has no table with older versions")))
+    }
+
+    /// Returns name and columns of the stream whose table a query calls `name`, qualified or not.
+    ///
+    /// Errors: those of [`Self::events`].
+    pub fn stream_columns(&self, schema: &str, name: &str) -> Result<(String, SchemaRef)> {
+        let stream = self.locate_stream(schema, name)?;
+        let columns = self.events(SchemaName::Events.name(), &stream)?.schema();
+        Ok((stream, columns))
     }
 
     /// Returns what the tables of the query share.

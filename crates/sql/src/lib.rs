@@ -10,6 +10,7 @@
 //!                 Parquet scan of the snapshot's tablets ∪ in-memory scan of its tail
 //!      docs.X     BSON walked once for the columns, then only the projected ones decoded
 //!      system.X   a batch of rows, or a stored table
+//!      tail('X')  rows as they are applied, without a plan of DataFusion
 //! ```
 
 mod asof;
@@ -27,6 +28,7 @@ mod held_moment;
 mod hot;
 mod insert;
 mod interrupt;
+mod live;
 mod names;
 mod optimizer;
 mod options;
@@ -41,6 +43,7 @@ mod session_state;
 mod session_tables;
 mod subqueries;
 mod tables;
+mod tail;
 mod time_cast;
 mod times;
 mod tree;
@@ -48,6 +51,8 @@ mod visible_tables;
 mod writing;
 
 pub use arrow::datatypes::SchemaRef;
+pub use execution::limits::StatementLimits;
+pub use live::{LiveBatches, LiveRows};
 pub use options::SqlOptions;
 pub use plans::prepared::Prepared;
 pub use query::{EncodedQuery, PagedQuery, QueryResult, QueryRows};

@@ -137,6 +137,15 @@ impl From<tidemill_database::QueryRequest> for QueryRequest {
 pub(crate) struct ResultHead {
     pub schema: SchemaRef,
     pub origins: Vec<Option<ColumnOrigin>>,
+    /// True if its rows have no end of their own.
+    pub is_endless: bool,
+}
+
+impl ResultHead {
+    /// Creates the head of a result that ends.
+    pub fn new(schema: SchemaRef, origins: Vec<Option<ColumnOrigin>>) -> Self {
+        Self { schema, origins, is_endless: false }
+    }
 }
 
 /// Message of a query's task to its reader. A result without `End` is incomplete.
@@ -156,6 +165,7 @@ pub(crate) enum QueryMessage {
 pub struct QueryResult {
     schema: SchemaRef,
     origins: Vec<Option<ColumnOrigin>>,
+    is_endless: bool,
     messages: mpsc::Receiver<QueryMessage>,
     ended: bool,
     collect_bytes_max: usize,
@@ -280,8 +290,18 @@ impl QueryResult {
         watchdog: Watchdog,
         reader: Reader,
     ) -> Self {
-        let ResultHead { schema, origins } = head;
-        Self { schema, origins, messages, ended: false, collect_bytes_max, closing, watchdog, reader }
+        let ResultHead { schema, origins, is_endless } = head;
+        Self {
+            schema,
+            origins,
+            is_endless,
+            messages,
+            ended: false,
+            collect_bytes_max,
+            closing,
+            watchdog,
+            reader,
+        }
     }
 
     /// Returns the guard of the statement.
@@ -302,6 +322,11 @@ impl QueryResult {
     /// Returns the origin of each column, if the request asked for them; else none.
     pub fn origins(&self) -> Vec<Option<ColumnOrigin>> {
         self.origins.clone()
+    }
+
+    /// Returns whether the rows have no end of their own: those of `tail()` come until somebody ends the statement.
+    pub fn is_endless(&self) -> bool {
+        self.is_endless
     }
 
     /// Collects all rows in memory.
@@ -335,6 +360,11 @@ pub struct EncodedQuery {
 }
 
 impl EncodedQuery {
+    /// Returns whether the rows have no end of their own.
+    pub fn is_endless(&self) -> bool {
+        self.result.is_endless
+    }
+
     /// Returns the columns, as the output names them.
     pub fn columns(&self) -> Vec<ResultColumn> {
         let schema = self.result.schema();

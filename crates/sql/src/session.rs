@@ -10,7 +10,7 @@ use arrow::datatypes::SchemaRef;
 use bytes::Bytes;
 use datafusion::execution::SessionState;
 use futures::future::{Abortable, Either};
-use tidemill_access::{Action, Principal};
+use tidemill_access::{Access, Action, Principal};
 use tidemill_database::{Description, HeldMoment, OpenStream, StagedInsert, is_insert};
 use tidemill_types::{Error, Result};
 use tokio::runtime::{Handle, Runtime};
@@ -22,6 +22,7 @@ use crate::error::too_long;
 use crate::events::TabletWidths;
 use crate::execution::cancel;
 use crate::execution::counted_memory::CountedMemory;
+use crate::execution::limits::StatementLimits;
 use crate::execution::pages::{KeptStatements, PageDemand};
 use crate::execution::running::{Forwarded, RunningQuery, shown};
 use crate::execution::statements::{RunningStatement, Statement, Statements, kept_text};
@@ -29,6 +30,7 @@ use crate::execution::threads::{self, StatementThreads};
 use crate::execution::work::{Places, Work};
 use crate::held_moment::{HeldMoments, MomentContent};
 use crate::hot::HotStore;
+use crate::live::Tails;
 use crate::output::{Encoder, Format};
 use crate::pg_catalog::{self, FunctionKind};
 use crate::plans::logical_query::LogicalQuery;
@@ -77,9 +79,11 @@ pub(crate) struct Shared {
     pub widths: TabletWidths,
     pub closing: ClosingFlag,
     pub moments: Arc<HeldMoments>,
+    /// Statements over new rows of streams.
+    pub tails: Tails,
     pub statements: Arc<Statements>,
     /// Statements that wait for the demand of their next page.
-    pub kept: KeptStatements,
+    pub kept: Arc<KeptStatements>,
     /// Functions of SQL, for the catalogs.
     pub functions: Arc<[(String, FunctionKind)]>,
     /// Threads that plan queries and run them.
@@ -95,6 +99,21 @@ impl Sql {
     ///
     /// Errors: `Unavailable` when threads cannot be started or the spill directory cannot be created.
     pub fn new(tables: Arc<dyn Tables>, options: SqlOptions) -> Result<Self> {
+        let limits = StatementLimits::new(options.memory_bytes, options.queries_max);
+        Self::with_limits(tables, options, &limits)
+    }
+
+    /// Opens a session whose statements share memory and places with those of other sessions; [`SqlOptions::memory_bytes`] and
+    /// [`SqlOptions::queries_max`] are then those of `limits`.
+    ///
+    /// Errors: those of [`Self::new`].
+    pub fn with_limits(
+        tables: Arc<dyn Tables>,
+        options: SqlOptions,
+        limits: &StatementLimits,
+    ) -> Result<Self> {
+        let StatementLimits { memory_bytes, queries_max, .. } = *limits;
+        let options = SqlOptions { memory_bytes, queries_max, ..options };
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(options.target_partitions.max(1) + TASK_THREADS)
             .thread_name("sql")
@@ -107,11 +126,10 @@ impl Sql {
             .enable_all()
             .build()
             .map_err(|e| Error::unavailable("the threads for queries cannot be started").with_source(e))?;
-        let state = session_state(&options, environment(tables.as_ref(), &options)?)?;
+        let state = session_state(&options, environment(tables.as_ref(), &options, limits)?)?;
         let lookup_state = one_thread(&state);
         let statements = Arc::new(Statements::default());
         let tables = Arc::new(SessionTables { tables, statements: statements.clone() });
-        let places = Places::new(options.queries_max, options.memory_bytes);
         let timers = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .thread_name("sql-timers")
@@ -123,15 +141,16 @@ impl Sql {
             hot: HotStore::new(options.hot_bytes),
             functions: pg_catalog::functions_of(&state).into(),
             plans: PlanCache::new(options.cached_plans),
-            kept: KeptStatements::new(options.memory_bytes),
+            kept: limits.kept.clone(),
             oids: KnownOids::default(),
             options,
             state,
             lookup_state,
-            places,
+            places: limits.places.clone(),
             widths: TabletWidths::default(),
             closing: ClosingFlag::default(),
             moments: Arc::default(),
+            tails: Tails::default(),
             statements,
             statement_threads: StatementThreads::default(),
             threads: runtime.handle().clone(),
@@ -188,6 +207,16 @@ impl Sql {
         let shared = self.shared.clone();
         let start_time = Box::new(move |statement: &Arc<Statement>| shared.time_limit(statement));
         Ok(PagedQuery::new(EncodedQuery { result, format }, demand, start_time))
+    }
+
+    /// Sets the users whose rights are looked at while a statement over new rows of a stream runs. The first call counts.
+    pub fn follow_access(&self, access: Arc<Access>) {
+        self.shared.tails.follow_access(access);
+    }
+
+    /// Ends the statements over new rows of streams, which have no end of their own, and refuses new ones: the program stops.
+    pub fn end_tails(&self) {
+        self.shared.tails.end_all();
     }
 
     /// Returns the statements that run and the last that have ended, by number, of those that the caller manages: its own, or
@@ -412,6 +441,9 @@ impl Shared {
             Either::Left((Err(_), _)) => return Err(watchdog.ended_early(&self.closing)),
             Either::Right((expired, _)) => return Err(expired.unwrap_or_else(|_| self.closing.ended_early())),
         };
+        if head.is_endless {
+            watchdog.task = None;
+        }
         let bytes_max = self.options.collect_bytes_max;
         Ok(QueryResult::new(head, messages, bytes_max, self.closing.clone(), watchdog, reader))
     }
@@ -440,7 +472,7 @@ impl Shared {
                         Err(error) => QueryMessage::Failed(error),
                     },
                 };
-                head.send(Ok(ResultHead { schema, origins: Vec::new() })).is_ok()
+                head.send(Ok(ResultHead::new(schema, Vec::new()))).is_ok()
                     && [result, QueryMessage::End]
                         .into_iter()
                         .all(|message| messages.try_send(message).is_ok())
@@ -523,13 +555,27 @@ impl Shared {
         messages: mpsc::Sender<QueryMessage>,
     ) {
         let statement = work.statement();
-        let mut running = match self.start(&work, &request).await {
+        let started = match self.follow(&work, &request).await {
+            Ok(Some(follower)) => {
+                let head_of_rows = ResultHead {
+                    is_endless: true,
+                    ..ResultHead::new(follower.steps.schema.clone(), Vec::new())
+                };
+                if head.send(Ok(head_of_rows)).is_ok() {
+                    self.spawn_follower(work.clone(), follower, request.format, messages);
+                }
+                return;
+            }
+            Ok(None) => self.start(&work, &request).await,
+            Err(error) => Err(error),
+        };
+        let mut running = match started {
             Ok(running) => {
                 let origins = match request.asks_origins {
                     true => self.oids.numbered(&running.origins, &self.tables),
                     false => Vec::new(),
                 };
-                if head.send(Ok(ResultHead { schema: running.stream.schema(), origins })).is_err() {
+                if head.send(Ok(ResultHead::new(running.stream.schema(), origins))).is_err() {
                     return;
                 }
                 running

@@ -18,7 +18,7 @@ use tidemill_types::{Error, Result};
 use crate::asof::PlanAsofJoins;
 use crate::catalog::{CATALOG, DEFAULT_SCHEMA};
 use crate::error::from_datafusion;
-use crate::execution::memory::QueryMemory;
+use crate::execution::limits::StatementLimits;
 use crate::gap_fill::{FillGaps, GapFillQueryPlanner};
 use crate::hot::ServeFromHotData;
 use crate::optimizer::global_aggregates::GuardGlobalAggregates;
@@ -52,7 +52,11 @@ fn restrict_spilled_rows(environment: &RuntimeEnv, spill_dir: &Path) -> Result<(
 }
 
 /// Creates the memory pool, the spill space and the object store, which all queries share.
-pub(crate) fn environment(tables: &dyn Tables, options: &SqlOptions) -> Result<Arc<RuntimeEnv>> {
+pub(crate) fn environment(
+    tables: &dyn Tables,
+    options: &SqlOptions,
+    limits: &StatementLimits,
+) -> Result<Arc<RuntimeEnv>> {
     let mode = match &options.spill_dir {
         Some(dir) => {
             DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(|e| {
@@ -66,7 +70,7 @@ pub(crate) fn environment(tables: &dyn Tables, options: &SqlOptions) -> Result<A
     let disk =
         DiskManagerBuilder::default().with_mode(mode).with_max_temp_directory_size(options.spill_bytes);
     let environment = RuntimeEnvBuilder::new()
-        .with_memory_pool(Arc::new(QueryMemory::new(options.memory_bytes)))
+        .with_memory_pool(limits.memory.clone())
         .with_disk_manager_builder(disk)
         .build_arc()
         .map_err(|e| from_datafusion(&e, None))?;

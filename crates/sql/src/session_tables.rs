@@ -14,6 +14,7 @@ use url::Url;
 
 use crate::StatementInfo;
 use crate::execution::statements::Statements;
+use crate::live::LiveRows;
 use crate::tables::{Moment, SystemTable, Tables};
 
 /// Name of the system table of statements.
@@ -81,6 +82,10 @@ impl Tables for SessionTables {
 
     fn append(&self, request: AppendRequest) -> Result<AppendReceipt> {
         self.tables.append(request)
+    }
+
+    fn live(&self, stream: &str) -> Result<Option<LiveRows>> {
+        self.tables.live(stream)
     }
 
     fn catch_up(&self) -> Result<()> {

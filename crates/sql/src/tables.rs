@@ -12,6 +12,8 @@ use tidemill_types::{Error, Result};
 use tidemill_zones::{Rewritten, RowRewriter, Table, TableSnapshot, TabletKeys};
 use url::Url;
 
+use crate::live::LiveRows;
+
 /// Source of table names and of table snapshots.
 ///
 /// Every method is called from a query thread and should return without waiting for I/O. The session takes one
@@ -98,6 +100,14 @@ pub trait Tables: Send + Sync + 'static {
     fn append(&self, request: AppendRequest) -> Result<AppendReceipt> {
         let _ = request;
         Err(Error::invalid("events cannot be sent here"))
+    }
+
+    /// Returns the rows of a stream that are stored from now on; `None` for one that takes none, as by default.
+    ///
+    /// Errors: `Unavailable`.
+    fn live(&self, stream: &str) -> Result<Option<LiveRows>> {
+        let _ = stream;
+        Ok(None)
     }
 
     /// Waits until every event that was acknowledged is in the tables. Called from a thread that may wait.

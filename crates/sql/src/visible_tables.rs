@@ -14,6 +14,7 @@ use tidemill_zones::{Rewritten, RowRewriter, Table, TableSnapshot, TabletKeys};
 use url::Url;
 
 use crate::execution::statements::Statements;
+use crate::live::LiveRows;
 use crate::session_tables::{STATEMENTS, rows};
 use crate::tables::{Moment, SystemTable, Tables};
 
@@ -42,11 +43,12 @@ impl Tables for VisibleTables {
     }
 
     fn stream(&self, name: &str) -> Result<Option<TableSnapshot>> {
-        Ok(self.tables.stream(name)?.filter(|_| self.sees(&Resource::stream(name))))
+        // asked first, so that a hidden table that cannot be read now is not there, too
+        if self.sees(&Resource::stream(name)) { self.tables.stream(name) } else { Ok(None) }
     }
 
     fn stored(&self, name: &str) -> Option<Arc<Table>> {
-        self.tables.stored(name).filter(|_| self.sees(&Resource::stream(name)))
+        self.sees(&Resource::stream(name)).then(|| self.tables.stored(name)).flatten()
     }
 
     fn collections(&self) -> Vec<String> {
@@ -56,19 +58,23 @@ impl Tables for VisibleTables {
     }
 
     fn collection(&self, name: &str) -> Result<Option<Vec<Bytes>>> {
-        Ok(self.tables.collection(name)?.filter(|_| self.sees(&Resource::collection(name))))
+        if self.sees(&Resource::collection(name)) { self.tables.collection(name) } else { Ok(None) }
     }
 
     fn moment(&self, streams: &[&str], collections: &[&str]) -> Result<Moment> {
-        let mut moment = self.tables.moment(streams, collections)?;
-        for (name, found) in streams.iter().zip(&mut moment.streams) {
-            found.take_if(|_| !self.sees(&Resource::stream(name)));
-        }
+        let sees_stream = |name: &&str| self.sees(&Resource::stream(name));
+        let sees_collection = |name: &&str| self.sees(&Resource::collection(name));
+        let readable: Vec<&str> = streams.iter().copied().filter(sees_stream).collect();
         // where missing collections are empty, a statement may name any
-        for (name, found) in collections.iter().zip(&mut moment.collections) {
-            found.take_if(|_| !self.sees(&Resource::collection(name)));
-        }
-        Ok(moment)
+        let readable_collections: Vec<&str> = collections.iter().copied().filter(sees_collection).collect();
+        let moment = self.tables.moment(&readable, &readable_collections)?;
+        let (mut found, mut found_collections) = (moment.streams.into_iter(), moment.collections.into_iter());
+        let streams =
+            streams.iter().map(|name| if sees_stream(name) { found.next().flatten() } else { None });
+        let collections = collections
+            .iter()
+            .map(|name| if sees_collection(name) { found_collections.next().flatten() } else { None });
+        Ok(Moment { streams: streams.collect(), collections: collections.collect() })
     }
 
     fn aggregation_schema(&self, name: &str, per: &str) -> Result<SchemaRef> {
@@ -90,7 +96,8 @@ impl Tables for VisibleTables {
     fn system(&self, name: &str) -> Result<Option<SystemTable>> {
         match name {
             STATEMENTS => Ok(Some(SystemTable::Rows(rows(&self.statements.list_of(&self.principal))))),
-            other => Ok(self.tables.system(other)?.filter(|_| self.sees_system(other))),
+            other if self.sees_system(other) => self.tables.system(other),
+            _ => Ok(None),
         }
     }
 
@@ -112,6 +119,10 @@ impl Tables for VisibleTables {
         self.tables.append(request)
     }
 
+    fn live(&self, stream: &str) -> Result<Option<LiveRows>> {
+        if self.sees(&Resource::stream(stream)) { self.tables.live(stream) } else { Ok(None) }
+    }
+
     fn catch_up(&self) -> Result<()> {
         self.tables.catch_up()
     }
@@ -131,9 +142,10 @@ pub(crate) fn with_hint(error: Error, principal: &Principal) -> Error {
     if error.kind() != ErrorKind::NotFound || principal.can_everywhere(Action::Read) {
         return error;
     }
-    let name = principal.name();
+    let (name, text) = (principal.name(), error.to_string());
+    let end = if text.ends_with('?') { "" } else { "." };
     Error::not_found(format!(
-        "{error}. User `{name}` sees what is granted: an administrator grants more with \
+        "{text}{end} User `{name}` sees what is granted: an administrator grants more with \
          `tidemill users grant {name} read PATTERN --data DATA`"
     ))
 }

@@ -57,8 +57,8 @@ impl Database for EngineDatabase {
         async move {
             let result = database.start(request).await?;
             // callers may poll again after the end
-            let (schema, origins) = (result.schema(), result.origins());
-            Ok(BatchReply { schema, batches: result.fuse().boxed(), origins })
+            let (schema, origins, is_endless) = (result.schema(), result.origins(), result.is_endless());
+            Ok(BatchReply { schema, batches: result.fuse().boxed(), origins, is_endless })
         }
         .boxed()
     }
@@ -72,9 +72,9 @@ impl Database for EngineDatabase {
         async move {
             database.caught_up_for(&request).await?;
             let result = database.sql.run_encoded(request, format).await?;
-            let columns = result.columns();
+            let (columns, is_endless) = (result.columns(), result.is_endless());
             // a result without rows may have no bytes at all, and callers may poll again after the end
-            Ok(EncodedReply { columns, pieces: result.fuse().boxed() })
+            Ok(EncodedReply { columns, pieces: result.fuse().boxed(), is_endless })
         }
         .boxed()
     }

@@ -20,31 +20,33 @@ mod log_url;
 #[cfg(feature = "mcp")]
 mod mcp_engine;
 mod options;
+mod process;
 mod tables;
 
 use std::path::Path;
 use std::sync::{Arc, Weak};
 
 use serde::Serialize;
-use tidemill_access::Principal;
+use tidemill_access::{Access, Principal};
 use tidemill_database::{Database, MissingFields, QueryRequest};
 use tidemill_engine::Analytics;
-use tidemill_sql::Sql;
+use tidemill_sql::{Sql, StatementLimits};
 
 pub use collection::Collection;
 pub use connectors::{catalog, connectors};
 pub use database::EngineDatabase;
-pub use log_url::{LogAtUrl, control_log};
+pub use log_url::{LogAtUrl, cluster_logs, control_log};
 #[cfg(feature = "mcp")]
 pub use mcp_engine::McpOverEngine;
+pub use process::Process;
 pub use tidemill_access as access;
 pub use tidemill_docs as docs;
 pub use tidemill_engine::{
     self as engine, App, BackupReport, BodyFormat, Clock, CollectionInfo, Damage, Durability, EmittedEvent,
-    Engine, EngineBuilder, EventSelector, Health, KindSummary, LedgerCounts, ManualClock, QueryWhy,
-    RestoreReport, RetryOutcome, RowError, RuleInfo, SendOptions, SendReply, SetAsideRecord, Settings,
-    SinkInfo, StreamInfo, SystemClock, TakeOver, UndeliveredEvent, UndeliveredSelection, Verification,
-    backup_stopped, restore, verify_backup, verify_data,
+    Engine, EngineBuilder, EventSelector, GrowthReport, Health, KindSummary, LedgerCounts, ManualClock,
+    ProcessApp, ProcessLimits, QueryWhy, RestoreReport, RetryOutcome, RowError, RuleInfo, SendOptions,
+    SendReply, SetAsideRecord, Settings, SinkInfo, StreamInfo, SystemClock, TakeOver, UndeliveredEvent,
+    UndeliveredSelection, Verification, backup_stopped, restore, verify_backup, verify_data,
 };
 pub use tidemill_flight as flight;
 pub use tidemill_flow as flow;
@@ -105,11 +107,25 @@ impl Tidemill {
 
     /// Opens an engine as `builder` says, with SQL over it.
     ///
-    /// Errors: those of [`EngineBuilder::open`].
+    /// Errors: those of [`EngineBuilder::open`]; `Invalid` for one in a process with others, which [`Process::start`] opens.
     pub fn start(builder: EngineBuilder) -> Result<Self> {
-        let engine = Arc::new(builder.open()?);
+        let engine = builder.open()?;
+        match engine.process() {
+            None => Self::over(engine, None),
+            Some(_) => Err(Error::invalid(
+                "statements of apps in one process share their limits: open the app by `Process::start`",
+            )),
+        }
+    }
+
+    fn over(engine: Engine, shared: Option<&Arc<StatementLimits>>) -> Result<Self> {
+        let engine = Arc::new(engine);
         let options = options::sql(&engine.app().settings, engine.data_dir());
-        let sql = Arc::new(Sql::new(Arc::new(EngineTables::new(&engine)), options)?);
+        let tables = Arc::new(EngineTables::new(&engine));
+        let sql = Arc::new(match shared {
+            Some(limits) => Sql::with_limits(tables, options, limits)?,
+            None => Sql::new(tables, options)?,
+        });
         let database = Arc::new(EngineDatabase { engine: engine.clone(), sql });
         engine.set_analytics(Arc::new(RuleAnalytics(Arc::downgrade(&database))));
         Ok(Self { database })
@@ -194,6 +210,16 @@ impl Tidemill {
     /// Returns the engine.
     pub fn engine(&self) -> &Arc<Engine> {
         &self.database.engine
+    }
+
+    /// Sets the users whose rights are looked at while a SQL statement over new rows of a stream runs.
+    pub fn follow_access(&self, access: Arc<Access>) {
+        self.database.sql.follow_access(access);
+    }
+
+    /// Ends the SQL statements over new rows of streams, which have no end of their own, and refuses new ones: the program stops.
+    pub fn end_tails(&self) {
+        self.database.sql.end_tails();
     }
 
     /// Returns the settings of the listener for MongoDB drivers, from the app's settings. The caller has to add the password.

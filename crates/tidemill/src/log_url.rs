@@ -50,12 +50,73 @@ impl LogProvider for LogAtUrl {
 /// Errors: `Invalid` for a URL that no log has; those of opening the topic.
 #[cfg(feature = "kafka")]
 pub fn control_log(url: &str) -> Result<(String, Arc<dyn tidemill_log::Log>)> {
-    let mut config: tidemill_log_kafka::KafkaConfig = url.parse()?;
-    let cluster = config.topic.clone();
-    config.topic = format!("{cluster}.control");
+    let config: tidemill_log_kafka::KafkaConfig = url.parse()?;
+    Ok((config.topic.clone(), open_control(&config)?))
+}
+
+#[cfg(feature = "kafka")]
+fn open_control(config: &tidemill_log_kafka::KafkaConfig) -> Result<Arc<dyn tidemill_log::Log>> {
+    let mut config = config.clone();
+    config.topic = format!("{}.control", config.topic);
     (config.partitions, config.base_offsets) = (Some(1), None);
-    let log = tidemill_log_kafka::KafkaLog::open(&config, 1)?;
-    Ok((cluster, Arc::new(log)))
+    Ok(Arc::new(tidemill_log_kafka::KafkaLog::open(&config, 1)?))
+}
+
+/// The logs of a cluster that is made, in topics of Kafka.
+#[cfg(feature = "kafka")]
+struct KafkaClusterLogs(tidemill_log_kafka::KafkaConfig);
+
+#[cfg(feature = "kafka")]
+impl KafkaClusterLogs {
+    /// Names the logs of the cluster with this URL.
+    ///
+    /// Errors: `Invalid` for a URL that no log has, and for one with offsets, which are those of the data directory.
+    fn new(url: &str) -> Result<Self> {
+        let config: tidemill_log_kafka::KafkaConfig = url.parse()?;
+        match config.base_offsets {
+            None => Ok(Self(config)),
+            Some(_) => Err(tidemill_types::Error::invalid(
+                "the option base_offsets is not expected: the log begins where that of the data directory ends",
+            )),
+        }
+    }
+}
+
+#[cfg(feature = "kafka")]
+impl tidemill_engine::ClusterLogs for KafkaClusterLogs {
+    fn cluster(&self) -> &str {
+        &self.0.topic
+    }
+
+    fn open(
+        &self,
+        partitions: u32,
+        bases: Option<&[tidemill_types::Offset]>,
+    ) -> Result<Arc<dyn tidemill_log::Log>> {
+        let mut config = self.0.clone();
+        config.base_offsets = bases.map(|bases| bases.iter().map(|base| base.0).collect());
+        Ok(Arc::new(tidemill_log_kafka::KafkaLog::open(&config, partitions)?))
+    }
+
+    fn open_control(&self) -> Result<Arc<dyn tidemill_log::Log>> {
+        open_control(&self.0)
+    }
+}
+
+/// Refuses a cluster, whose log is a topic of Kafka.
+///
+/// Errors: `Invalid`.
+#[cfg(not(feature = "kafka"))]
+pub fn cluster_logs(url: &str) -> Result<Box<dyn tidemill_engine::ClusterLogs>> {
+    check(url).and(Err(tidemill_types::Error::internal("no log has a URL")))
+}
+
+/// Names the logs of a cluster that is made.
+///
+/// Errors: those of [`KafkaClusterLogs::new`].
+#[cfg(feature = "kafka")]
+pub fn cluster_logs(url: &str) -> Result<Box<dyn tidemill_engine::ClusterLogs>> {
+    Ok(Box::new(KafkaClusterLogs::new(url)?))
 }
 
 /// Refuses a cluster, whose log is a topic of Kafka.

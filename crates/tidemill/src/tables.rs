@@ -5,11 +5,13 @@ use std::sync::{Arc, Weak};
 
 use arrow_array::RecordBatch;
 use bytes::Bytes;
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use object_store::ObjectStore;
 use tidemill_access::{Action, Resource};
 use tidemill_database::{AppendReceipt, AppendRequest, OpenStream};
-use tidemill_engine::{Engine, SYSTEM_TABLES, SendOptions};
-use tidemill_sql::{Moment, SchemaRef, SystemTable, Tables};
+use tidemill_engine::{Engine, SYSTEM_TABLES, SendOptions, Tap};
+use tidemill_sql::{LiveBatches, LiveRows, Moment, SchemaRef, SystemTable, Tables};
 use tidemill_types::{Error, Result, Timestamp};
 use tidemill_zones::{Rewritten, RowRewriter, Table, TableSnapshot, TabletKeys};
 use url::Url;
@@ -108,6 +110,19 @@ impl Tables for EngineTables {
         append(&*self.running()?, request)
     }
 
+    fn live(&self, stream: &str) -> Result<Option<LiveRows>> {
+        let engine = self.running()?;
+        // only a stream of a former app has a table and no schema
+        if engine.stream_schema(stream).is_err() {
+            return Ok(None);
+        }
+        // followed first: what is applied in between comes, and is new or not by its address
+        let tap = engine.tap(stream)?;
+        let starts =
+            engine.applied_offsets().into_iter().map(|(partition, next)| (partition.0, next.0 as i64));
+        Ok(Some(LiveRows { starts: starts.collect(), batches: Box::new(AppliedRows(tap)) }))
+    }
+
     fn catch_up(&self) -> Result<()> {
         self.running()?.catch_up()
     }
@@ -118,6 +133,19 @@ impl Tables for EngineTables {
 
     fn tablet_keys(&self) -> Option<TabletKeys> {
         self.keys.clone()
+    }
+}
+
+/// Rows of a stream as they are applied.
+struct AppliedRows(Tap);
+
+impl LiveBatches for AppliedRows {
+    fn next(&mut self) -> BoxFuture<'_, Option<RecordBatch>> {
+        self.0.next().boxed()
+    }
+
+    fn take_gap(&mut self) -> bool {
+        self.0.restart()
     }
 }
 

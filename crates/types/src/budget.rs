@@ -116,6 +116,11 @@ impl BytePool {
         Arc::new(Self { name, bytes_max, held: AtomicU64::new(0) })
     }
 
+    /// Returns the maximum bytes.
+    pub fn bytes_max(&self) -> u64 {
+        self.bytes_max
+    }
+
     /// Returns the bytes that are held now.
     pub fn held(&self) -> u64 {
         self.held.load(Ordering::Relaxed)

@@ -1,6 +1,7 @@
 //! The files of a table, independently of the app: those of one version, for a copy, and whether they are as they were
 //! written.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arrow_schema::Schema;
@@ -15,6 +16,7 @@ use crate::delta::replay::{TableState, replay};
 use crate::error::store_error;
 use crate::open::{StoreContext, check_name};
 use crate::stores::location::Location;
+use crate::stores::object_directory::ObjectDirectory;
 use crate::stores::retry::Retry;
 use crate::tablets::encryption::reader_options;
 use crate::tablets::tablet::Tablet;
@@ -221,6 +223,46 @@ pub(crate) async fn read_file(
         }
         write(&part)?;
         at += part.len() as u64;
+    }
+    Ok(())
+}
+
+/// Writes the files of a table at one version below the directory of its name in `to`. Tablets that are there with their size, by `present`, are not
+/// written again; the Delta log comes last, so that a table is there with all of its tablets or not at all.
+pub(crate) async fn copy_table(
+    around: &StoreContext,
+    version: &TableVersion,
+    to: &ObjectDirectory,
+    present: &BTreeMap<String, u64>,
+) -> Result<()> {
+    let place = &around.location;
+    let retry = Retry::new(&around.options);
+    let name_of = |file: &str| format!("{}/{file}", version.name);
+    for tablet in &version.tablets {
+        let name = name_of(&tablet.name);
+        if present.get(&name) == Some(&tablet.size) {
+            continue;
+        }
+        let failed = |e| store_error(format!("{} cannot be read", place.display(&tablet.path)), e);
+        let mut at = 0;
+        let next = async |most: usize| {
+            let range = at..(at + most as u64).min(tablet.size);
+            if range.is_empty() {
+                return Ok(Bytes::new());
+            }
+            at = range.end;
+            retry.run(|| place.store.get_range(&tablet.path, range.clone())).await.map_err(failed)
+        };
+        to.upload_pieces(&name, next).await?;
+    }
+    for (file, bytes) in &version.log {
+        let name = name_of(file);
+        if !to.create(&name, bytes).await? && to.read(&name).await?.as_ref() != Some(bytes) {
+            return Err(Error::conflict(format!(
+                "{}: there is another file of that name",
+                to.display(&name)
+            )));
+        }
     }
     Ok(())
 }

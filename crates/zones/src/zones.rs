@@ -1,6 +1,6 @@
 //! All tables below one location.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::SystemTime;
@@ -16,6 +16,7 @@ use crate::open::{StoreContext, StoredTable, open, read_stored_table};
 use crate::options::Clock;
 use crate::owner_epochs::OwnerEpochs;
 use crate::stores::location::Location;
+use crate::stores::object_directory::ObjectDirectory;
 use crate::stores::retry::Retry;
 use crate::table::Table;
 use crate::table_files::{self, TableInspection, TableVersion};
@@ -104,6 +105,19 @@ impl Zones {
         write: impl FnMut(&[u8]) -> Result<()>,
     ) -> Result<()> {
         table_files::read_file(&self.context, path, write).await
+    }
+
+    /// Writes the files of a table at one version to `to`, where they are a table of a location there. Tablets of `present`, names below `to` with
+    /// sizes, are not written again.
+    ///
+    /// Errors: `Conflict` if `to` has another file of the Delta log; `Unavailable`.
+    pub async fn copy_table(
+        &self,
+        version: &TableVersion,
+        to: &ObjectDirectory,
+        present: &BTreeMap<String, u64>,
+    ) -> Result<()> {
+        table_files::copy_table(&self.context, version, to, present).await
     }
 
     /// Opens the location `url` in the given store, with the given clock.

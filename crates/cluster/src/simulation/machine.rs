@@ -69,7 +69,7 @@ pub struct Replica {
 
 /// The process of a node.
 #[derive(Debug)]
-pub struct Process {
+pub struct RunningNode {
     pub node: Node,
     pub replicas: BTreeMap<PartitionId, Replica>,
     /// Time at which it asks to become a member again, after a removal.
@@ -90,7 +90,7 @@ pub struct Machine {
     pub to_log: Link,
     pub control: Link,
     pub data: Link,
-    pub process: Option<Process>,
+    pub process: Option<RunningNode>,
 }
 
 /// A write that a client gets an acknowledgement for.
@@ -165,7 +165,7 @@ impl Machine {
     }
 }
 
-impl Process {
+impl RunningNode {
     /// Follows the partitions for which the node has a role, and no others.
     pub fn follow(&mut self) {
         let roles: Vec<PartitionId> = (0..self.node.state().partitions())

@@ -6,7 +6,7 @@ use tidemill_types::PartitionId;
 
 use super::audit::{Audit, USER};
 use super::logs::{Append, DataRecord, Logs};
-use super::machine::{Link, Machine, Process};
+use super::machine::{Link, Machine, RunningNode};
 use super::{SimulationOptions, SimulationReport};
 use crate::node::{Action, Node, NodeProfile, Standing};
 use crate::record::{ClusterFacts, Incarnation, NodeName, Record, Remove};
@@ -39,6 +39,7 @@ impl ClusterWorld {
             id: "simulation".into(),
             partitions: options.partitions,
             home_rule: 1,
+            origin: String::new(),
             app: "app".into(),
             timing: options.timing,
         };
@@ -116,7 +117,7 @@ impl ClusterWorld {
         let incarnation = Incarnation(self.rng.random());
         let now = machine.now(self.time).boot;
         let node = Node::new(machine.profile.clone(), incarnation, state, now).map_err(|e| e.to_string())?;
-        let mut process = Process { node, replicas: Default::default(), rejoin_at: None };
+        let mut process = RunningNode { node, replicas: Default::default(), rejoin_at: None };
         process.follow();
         machine.process = Some(process);
         Ok(())

@@ -92,6 +92,9 @@ impl State {
         if own.home_rule != other.home_rule {
             return Some(Refusal::OtherHomeRule { expected: own.home_rule, found: other.home_rule });
         }
+        if own.origin != other.origin {
+            return Some(Refusal::OtherOrigin { expected: own.origin.clone(), found: other.origin.clone() });
+        }
         // without members, no node runs the former app with the former intervals
         if self.members.is_empty() {
             return None;

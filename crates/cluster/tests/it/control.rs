@@ -74,15 +74,16 @@ fn the_bytes_of_each_kind_stay_as_they_are() {
 }
 
 #[test]
-fn the_rule_of_homes_is_left_out_of_clusters_that_have_none() {
-    let mut with_rule = join("node-1", 16);
-    with_rule.cluster.home_rule = 1;
-    let bytes = Record::Join(with_rule.clone()).encode().unwrap();
-    assert_eq!(Record::decode(&bytes).unwrap(), Record::Join(with_rule));
-    let field = b"home_rule";
-    assert!(bytes.windows(field.len()).any(|part| part == field));
+fn rule_of_homes_and_origin_are_left_out_of_clusters_that_have_none() {
+    let mut with = join("node-1", 16);
+    (with.cluster.home_rule, with.cluster.origin) = (1, "3fa85f64a1b2".into());
+    let bytes = Record::Join(with.clone()).encode().unwrap();
+    assert_eq!(Record::decode(&bytes).unwrap(), Record::Join(with));
     let before = Record::Join(join("node-1", 16)).encode().unwrap();
-    assert!(!before.windows(field.len()).any(|part| part == field));
+    for field in ["home_rule", "origin"].map(str::as_bytes) {
+        let has = |bytes: &[u8]| bytes.windows(field.len()).any(|part| part == field);
+        assert!(has(&bytes) && !has(&before));
+    }
 }
 
 /// A change of this number is a change of what nodes compute from the same records: it needs a new protocol.

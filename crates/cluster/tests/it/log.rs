@@ -19,7 +19,14 @@ pub fn name(name: &str) -> NodeName {
 }
 
 pub fn facts(partitions: u32) -> ClusterFacts {
-    ClusterFacts { id: "c1".into(), partitions, home_rule: 0, app: "app1".into(), timing: Timing::SMALL }
+    ClusterFacts {
+        id: "c1".into(),
+        partitions,
+        home_rule: 0,
+        origin: String::new(),
+        app: "app1".into(),
+        timing: Timing::SMALL,
+    }
 }
 
 pub fn join(node: &str, partitions: u32) -> Join {

@@ -31,6 +31,10 @@ fn a_join_is_refused_with_what_differs_and_what_helps() {
     contains(text(|j| j.cluster.id = "c2".into()), &["cluster c1", "c2", "--cluster"]);
     contains(text(|j| j.cluster.partitions = 5), &["4 partitions", "5"]);
     contains(text(|j| j.cluster.home_rule = 1), &["rule 0", "rule 1", "data directory"]);
+    contains(
+        text(|j| j.cluster.origin = "3fa85f64a1b2 (01020304)".into()),
+        &["continues no data directory", "the data directory 3fa85f64a1b2 (01020304)", "--store"],
+    );
     contains(text(|j| j.cluster.app = "app2".into()), &["app1", "app2"]);
     contains(text(|j| j.cluster.timing = Timing::LARGE), &["settings"]);
     contains(text(|j| (j.protocol_min, j.protocol_max) = (2, 3)), &["protocol 1", "2 to 3", "finalize"]);
@@ -65,6 +69,10 @@ fn without_members_app_and_intervals_are_new_and_id_and_rule_of_homes_are_not() 
     other.cluster.home_rule = 1;
     log.append(Record::Join(other));
     assert!(matches!(log.state.refused_joins()[&name("b")].refusal, Refusal::OtherHomeRule { .. }));
+    let mut other = join("b", 2);
+    other.cluster.origin = "3fa85f64a1b2".into();
+    log.append(Record::Join(other));
+    assert!(matches!(log.state.refused_joins()[&name("b")].refusal, Refusal::OtherOrigin { .. }));
     let mut changed = join("b", 2);
     (changed.cluster.app, changed.cluster.timing) = ("app2".into(), Timing::LARGE);
     changed.clock_ms = CLOCK_MS + 86_400_000;

@@ -172,7 +172,7 @@ impl Cascade<'_> {
     pub(super) fn forward(&mut self, stream: usize, batch: &RecordBatch, row: usize, depth: u32) {
         let depth = match self.queries.home_rule {
             HomeRule::First => 0,
-            HomeRule::ByName => u8::try_from(depth).unwrap_or(u8::MAX),
+            HomeRule::ByName | HomeRule::Parallel => u8::try_from(depth).unwrap_or(u8::MAX),
         };
         for home in self.queries.reader_homes(stream).iter().filter(|home| **home != self.record.here) {
             self.forwarded.push(*home, stream, batch, row, depth);

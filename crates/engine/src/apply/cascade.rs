@@ -503,11 +503,13 @@ impl<'t> Cascade<'t> {
     /// into it, and duplicates are looked for in one partition.
     pub(super) fn home_of_ids(&self, unit: usize, stream: usize) -> Option<PartitionId> {
         let schema = &self.deployment.program.streams()[stream];
-        let is_one = !schema.id.is_empty()
-            && schema.key.is_none()
-            && !self.queries.units[unit].partitioned
-            && self.queries.home_rule == HomeRule::ByName;
-        is_one.then(|| self.deployment.partitioner.for_stream(&schema.name))
+        let is_one = match self.queries.home_rule {
+            HomeRule::First => false,
+            HomeRule::ByName => !self.queries.units[unit].partitioned,
+            HomeRule::Parallel => true,
+        };
+        (is_one && !schema.id.is_empty() && schema.key.is_none())
+            .then(|| self.deployment.partitioner.for_stream(&schema.name))
     }
 
     fn admit(&mut self, schema: &StreamSchema, cells: &[FieldValue]) -> bool {

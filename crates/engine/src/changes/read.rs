@@ -131,6 +131,56 @@ impl PartitionChanges {
         Ok(Some((if is_mark { source.next() } else { source }, 0)))
     }
 
+    /// Returns the place in the log of a change of the change log: the one with the number `at` in the record at `offset`.
+    ///
+    /// Errors: `NotFound` if it, or what comes before it of the same record of the log, is not kept; `Invalid` for another place.
+    pub fn place_of_change(&self, offset: Offset, at: u32) -> Result<(Offset, u32)> {
+        let record = |offset| {
+            let record = self.read(offset, 1)?.into_iter().next();
+            let payload = record.ok_or_else(not_kept)?.payload;
+            Ok::<_, Error>((codec::source(&payload)?.0, codec::count(&payload)?))
+        };
+        if offset < self.start() {
+            return Err(not_kept());
+        }
+        let (source, count) = record(offset)?;
+        match (at, count) {
+            // a history begins after its mark
+            (0, 0) => return Ok((source.next(), 0)),
+            _ if at >= count => return Err(Error::invalid("the position of a change names none")),
+            _ => {}
+        }
+        let mut first = 0;
+        for before in (self.start().0..offset.0).rev().map(Offset) {
+            match record(before)? {
+                (same, count) if same == source && count > 0 => first += count,
+                _ => return Ok((source, first + at)),
+            }
+        }
+        // the changes of the record that come first may be missing
+        Err(not_kept())
+    }
+
+    /// Returns the first record of the log that is out of order, or not below `end`: the log has lost it, and its changes are kept.
+    ///
+    /// Errors: those of reading the files.
+    pub fn lost_record(&self, end: Offset) -> Result<Option<Offset>> {
+        let (mut at, mut before) = (self.start(), Offset(0));
+        while at < self.end() {
+            let records = self.read(at, READ_BYTES)?;
+            let Some(last) = records.last() else { break };
+            at = last.offset.next();
+            for record in &records {
+                let (source, _) = codec::source(&record.payload)?;
+                if source < before || source >= end {
+                    return Ok(Some(source));
+                }
+                before = source;
+            }
+        }
+        Ok(None)
+    }
+
     /// Returns the first offset for which `is_after` holds, which holds for all behind it.
     fn first(&self, is_after: impl Fn(Offset, Timestamp) -> bool) -> Result<Offset> {
         let (mut low, mut high) = (self.start(), self.end());
@@ -214,4 +264,86 @@ pub fn not_kept() -> Error {
     Error::not_found(
         "the changes after this position are not kept any more: begin a new stream, or raise `change_stream_bytes`",
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::sync::Arc;
+
+    use bson::rawdoc;
+    use tidemill_docs::{ChangeKind, DocBytes, DocumentChange, Key};
+    use tidemill_log::disk::OsDisk;
+
+    use super::*;
+    use crate::app::settings::Settings;
+    use crate::changes::{ChangeLog, RecordChanges};
+
+    const P: PartitionId = PartitionId(0);
+
+    fn open(dir: &Path) -> ChangeLog {
+        let log = ChangeLog::new(Arc::new(OsDisk), dir, 1, &Settings::default());
+        log.open().unwrap();
+        log
+    }
+
+    /// Appends the changes of a record, in records of the change log with two changes each.
+    fn append(log: &ChangeLog, record: u64, changes: i32) {
+        let change = |n: i32| DocumentChange {
+            kind: ChangeKind::Insert,
+            collection: "Total".into(),
+            key: Key::of_bson(&bson::Bson::Int32(n)).unwrap(),
+            before: None,
+            after: Some(DocBytes::from(rawdoc! { "_id": n }.into_bytes())),
+            place: 0,
+            moved: None,
+        };
+        let at = (Offset(record), Timestamp(record.cast_signed()));
+        let of =
+            |changes: &[DocumentChange]| codec::encode(at, None, changes, |_| false, usize::MAX).unwrap();
+        let changes: Vec<DocumentChange> = (0..changes).map(change).collect();
+        let payloads = changes.chunks(2).flat_map(of).collect();
+        log.append(P, &RecordChanges { offset: at.0, time: at.1, payloads }).unwrap();
+    }
+
+    #[test]
+    fn a_change_of_the_change_log_has_a_place_in_the_log() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = open(dir.path());
+        log.append(P, &log.begin(P, Offset(6), Timestamp(0)).unwrap()).unwrap();
+        append(&log, 7, 1);
+        append(&log, 12, 5);
+        append(&log, 30, 1);
+        let changes = log.of(P).unwrap();
+        let place = |offset, at| changes.place_of_change(Offset(offset), at);
+        // 0 is the mark, 1 has record 7, 2 to 4 have record 12, 5 has record 30
+        for ((offset, at), expected) in [
+            ((0, 0), (7, 0)),
+            ((1, 0), (7, 0)),
+            ((2, 0), (12, 0)),
+            ((2, 1), (12, 1)),
+            ((3, 0), (12, 2)),
+            ((4, 0), (12, 4)),
+            ((5, 0), (30, 0)),
+        ] {
+            assert_eq!(place(offset, at).unwrap(), (Offset(expected.0), expected.1), "{offset}.{at}");
+        }
+        for (offset, at) in [(0, 1), (1, 1), (4, 1)] {
+            assert_eq!(place(offset, at).unwrap_err().kind(), ErrorKind::Invalid, "{offset}.{at}");
+        }
+        assert_eq!(place(6, 0).unwrap_err().kind(), ErrorKind::NotFound, "it is behind the end");
+    }
+
+    #[test]
+    fn changes_of_records_that_the_log_has_lost_are_found() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = open(dir.path());
+        append(&log, 7, 3);
+        append(&log, 12, 1);
+        let lost = |end| log.of(P).unwrap().lost_record(Offset(end)).unwrap();
+        assert_eq!((lost(13), lost(12)), (None, Some(Offset(12))));
+        // a power failure took 8 to 12 from the log, and another record got the offset 9
+        append(&log, 9, 1);
+        assert_eq!(lost(13), Some(Offset(9)));
+    }
 }

@@ -1,21 +1,17 @@
 //! Facts that the first member of a cluster has fixed, for nodes that have not joined.
 
-use tidemill_cluster::{Record, State};
+use tidemill_cluster::{ClusterFacts, Record, State};
 use tidemill_log::Log;
 use tidemill_types::{Error, Result};
 
 use super::CONTROL;
-use crate::directory::partitioning::HomeRule;
-
 /// Bytes of the control partition that are read at once.
 const READ_BYTES: usize = 1 << 20;
 
-/// Returns the rule by which the queries of a cluster get their partitions: that of its first member, or the newest one if it has had
-/// no member. Nodes that start at once take the same one.
+/// Returns the facts that the first member of a cluster has fixed; `None` if it has had no member.
 ///
-/// Errors: `Unavailable` if the control partition cannot be read; `Invalid` if this version does not know the rule, or does not
-/// understand a record.
-pub fn home_rule(control: &dyn Log) -> Result<HomeRule> {
+/// Errors: `Unavailable` if the control partition cannot be read; `Invalid` if this version does not understand a record.
+pub fn facts(control: &dyn Log) -> Result<Option<ClusterFacts>> {
     let ends = control.latest_ends()?;
     let end = ends.get(CONTROL.0 as usize).copied().unwrap_or_default();
     let mut state = State::default();
@@ -31,9 +27,9 @@ pub fn home_rule(control: &dyn Log) -> Result<HomeRule> {
             let place = |e: Error| e.context(format!("record {} of the control partition", record.offset));
             state.apply(record.offset, &Record::decode(&record.payload).map_err(place)?).map_err(place)?;
             if let Some(cluster) = state.cluster() {
-                return HomeRule::from_number(cluster.home_rule);
+                return Ok(Some(cluster.clone()));
             }
         }
     }
-    Ok(HomeRule::NEWEST)
+    Ok(None)
 }

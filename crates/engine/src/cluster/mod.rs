@@ -34,13 +34,14 @@ use tidemill_cluster::{
 use tidemill_log::Log;
 use tidemill_types::{Error, Offset, PartitionId, Result};
 
+use crate::directory::origin::ClusterOrigin;
 use crate::directory::partitioning::Partitioning;
 use crate::node::{ClusterPart, Node};
 use crate::process::clock::Clock;
 use crate::process::spawn::spawn;
 
 pub use crate::peers::PeerOptions;
-pub(crate) use founding::home_rule;
+pub(crate) use founding::facts;
 pub use membership::REFUSED_AREA;
 pub(crate) use options::check_app;
 pub use options::{ClusterOptions, Replicas};
@@ -56,6 +57,8 @@ pub struct ClusterNode {
     name: String,
     /// True if each node applies all partitions.
     applies_all: bool,
+    /// Epoch of the last start of the data directory that the cluster was made from, 0 without one.
+    former_epoch: u64,
 }
 
 /// A node that owns a partition.
@@ -82,7 +85,7 @@ impl ClusterNode {
         options: ClusterOptions,
         calls: Option<String>,
         app: String,
-        partitioning: Partitioning,
+        (partitioning, origin): (Partitioning, Option<&ClusterOrigin>),
         clock: &dyn Clock,
     ) -> Result<Self> {
         if options.control.start(CONTROL) > Offset(0) {
@@ -94,6 +97,7 @@ impl ClusterNode {
             id: options.cluster,
             partitions: partitioning.partitions,
             home_rule: partitioning.home_rule.number(),
+            origin: origin.map_or_else(|| Ok(String::new()), ClusterOrigin::fingerprint)?,
             app,
             timing: options.timing,
         };
@@ -112,6 +116,7 @@ impl ClusterNode {
             control: options.control,
             name,
             applies_all: calls.is_none(),
+            former_epoch: origin.map_or(0, |origin| origin.epoch),
         })
     }
 
@@ -126,8 +131,14 @@ impl ClusterNode {
         protocol.state().owner(partition).map(|owner| OwnerAddress {
             node: owner.node.as_str().to_owned(),
             calls: owner.calls.to_owned(),
-            epoch: owner_epoch(owner.epoch),
+            epoch: self.owner_epoch(owner.epoch),
         })
+    }
+
+    /// Returns the epoch that tables, checkpoints and sinks know: 0 is that of a partition that does not move, and those up to that of the data
+    /// directory that the cluster was made from are over.
+    fn owner_epoch(&self, epoch: Offset) -> u64 {
+        self.former_epoch + epoch.0 + 1
     }
 
     /// Returns whether this node applies a partition, or has to load it.
@@ -159,7 +170,7 @@ impl ClusterPart for ClusterNode {
     fn owned_epoch(&self, partition: PartitionId, clock: &dyn Clock) -> Option<u64> {
         let protocol = self.protocol.lock();
         let may_answer = protocol.may_answer(partition, now(clock).boot);
-        protocol.state().owner(partition).filter(|_| may_answer).map(|owner| owner_epoch(owner.epoch))
+        protocol.state().owner(partition).filter(|_| may_answer).map(|owner| self.owner_epoch(owner.epoch))
     }
 
     fn leave(&self, node: &Node) {
@@ -182,11 +193,6 @@ pub fn start(node: &Arc<Node>, cluster: &Arc<ClusterNode>) -> Result<Vec<JoinHan
     let (shared, protocol) = (node.clone(), cluster.clone());
     let roles = spawn("roles".into(), move || roles::run(&shared, &protocol))?;
     Ok(vec![membership, roles])
-}
-
-/// Returns the epoch that tables, checkpoints and sinks know: 0 is that of a partition that does not move.
-fn owner_epoch(epoch: Offset) -> u64 {
-    epoch.0 + 1
 }
 
 fn now(clock: &dyn Clock) -> Now {

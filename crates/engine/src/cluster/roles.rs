@@ -6,7 +6,7 @@ use std::time::Duration;
 use tidemill_types::{Offset, PartitionId, Result};
 
 use super::membership::AREA;
-use super::{ClusterNode, now, owner_epoch};
+use super::{ClusterNode, now};
 use crate::lifecycle::ownership;
 use crate::node::Node;
 
@@ -83,7 +83,7 @@ fn step(node: &Node, cluster: &ClusterNode, epochs: &mut OwnedEpochs, id: Partit
                 ownership::lose(node, id);
             }
             ownership::demote_now(node, id);
-            become_owner(node, id, owner_epoch(epoch))?;
+            become_owner(node, id, cluster.owner_epoch(epoch))?;
             epochs.insert(id, epoch);
             Ok(())
         }

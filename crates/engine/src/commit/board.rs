@@ -88,6 +88,17 @@ impl OpenCommit {
         std::mem::take(&mut self.applied).into_values().flatten().for_each(|show| show());
         self.shown = true;
     }
+
+    /// Shows the transaction if all of so many participants have applied it, or it was shown before. Returns whether it is shown. No view is
+    /// published meanwhile.
+    fn show_if_applied_by(&mut self, participants: usize, published: &Mutex<()>) -> bool {
+        let is_shown = self.shown || self.applied.len() == participants;
+        if is_shown {
+            let _shown_together = published.lock();
+            self.show();
+        }
+        is_shown
+    }
 }
 
 impl CommitBoard {
@@ -137,12 +148,8 @@ impl CommitBoard {
                 Some(Vote::Yes(offset, _)) if *offset < next => {
                     open.applied.insert(partition, Vec::new());
                     // all have voted, as one has applied it
-                    match open.applied.len() == open.votes.len() {
-                        true => {
-                            let _shown_together = self.published.lock();
-                            open.show();
-                        }
-                        false => ahead.push(*id),
+                    if !open.show_if_applied_by(open.votes.len(), &self.published) {
+                        ahead.push(*id);
                     }
                 }
                 _ => _ = open.applied.remove(&partition),
@@ -169,10 +176,7 @@ impl CommitBoard {
             let open = inner.open.get_mut(id).filter(|open| decision.committed && !open.shown);
             let Some(open) = open else { continue };
             open.applied.entry(partition).or_default();
-            if open.applied.len() == decision.offsets.len() {
-                let _shown_together = self.published.lock();
-                open.show();
-            }
+            open.show_if_applied_by(decision.offsets.len(), &self.published);
         }
         self.notify(inner);
     }
@@ -195,9 +199,8 @@ impl CommitBoard {
             // all have voted if one has applied it, or the decision came from elsewhere
             let participants = known.get(id).map_or(open.votes.len(), |decision| decision.offsets.len());
             let is_decided = open.applied.values().any(|shows| !shows.is_empty());
-            if is_decided && open.applied.len() == participants {
-                let _shown_together = self.published.lock();
-                open.show();
+            if is_decided {
+                open.show_if_applied_by(participants, &self.published);
             }
         }
         self.notify(inner);
@@ -322,10 +325,7 @@ impl CommitBoard {
             }
             VoteElsewhere::Decided(decision) => Some(decision),
         };
-        if !open.shown && open.applied.len() == commit.participants.len() {
-            let _shown_together = self.published.lock();
-            open.show();
-        }
+        open.show_if_applied_by(commit.participants.len(), &self.published);
         inner.known.extend(decision.map(|decision| (commit.id, decision)));
         self.notify(inner);
     }
@@ -344,10 +344,7 @@ impl CommitBoard {
         }
         let open = inner.open.entry(commit.id).or_default();
         open.applied.entry(partition).or_default().push(show);
-        if open.shown || open.applied.len() == commit.participants.len() {
-            let _shown_together = self.published.lock();
-            open.show();
-        }
+        open.show_if_applied_by(commit.participants.len(), &self.published);
         self.notify(inner);
     }
 

@@ -54,7 +54,7 @@ pub fn open(
             data.path().display()
         ))),
         (None, Some(app)) => {
-            let first = DeploymentRecord { app, ..DeploymentRecord::default() };
+            let first = first_deployment(app, environment);
             let opened = recover::open(data, first.clone(), environment)?;
             data.deploy(&first)?;
             Ok(opened)
@@ -69,6 +69,20 @@ pub fn open(
             Ok(opened)
         }
         (Some(old), Some(app)) => replace_app(data, old, app, environment),
+    }
+}
+
+/// Returns the first deployment of a data directory. That of a node is a cache: the origin of its cluster says what earlier apps have left.
+fn first_deployment(app: App, environment: &Environment) -> DeploymentRecord {
+    let origin = environment.shared.as_ref().and_then(|shared| shared.origin.as_ref());
+    match origin {
+        Some(origin) => DeploymentRecord {
+            app,
+            former: origin.former.clone(),
+            pinned_streams: origin.pinned_streams.clone(),
+            ..DeploymentRecord::default()
+        },
+        None => DeploymentRecord { app, ..DeploymentRecord::default() },
     }
 }
 
@@ -189,27 +203,34 @@ fn drain(
     environment: &Environment,
 ) -> Result<(Arc<Node>, StartupReport)> {
     let (node, report) = recover::open(data, old, environment)?;
-    let ends =
-        |node: &Node| -> Vec<Offset> { node.owned.all().iter().map(|p| node.host.log.end(p.id)).collect() };
-    EngineThreads::start(&node)?
-        .stop_with_checkpoint(&node, DRAIN_WAIT)
-        .map_err(|e| e.context("the records in the log could not be checkpointed; nothing is deployed"))?;
-    for (partition, end) in node.owned.all().iter().zip(ends(&node)) {
+    finish_applying(&node).map_err(|e| e.context("nothing is deployed"))?;
+    Ok((node, report))
+}
+
+/// Applies the whole log of an opened node, takes a checkpoint and stops.
+///
+/// Errors: `Unavailable` if records are not applied to the end, what they emit has not arrived, or the checkpoint cannot be written.
+pub fn finish_applying(node: &Arc<Node>) -> Result<()> {
+    EngineThreads::start(node)?
+        .stop_with_checkpoint(node, DRAIN_WAIT)
+        .map_err(|e| e.context("the records in the log could not be checkpointed"))?;
+    for partition in node.owned.all() {
+        let end = node.host.log.end(partition.id);
         if partition.applied() != end {
             return Err(Error::unavailable(format!(
-                "partition {}: its log is applied up to offset {} only, not to {end}; nothing is deployed",
+                "partition {}: its log is applied up to offset {} only, not to {end}",
                 partition.id,
                 partition.applied()
             )));
         }
         if !partition.outbox.unconfirmed(&*node.host.log).is_empty() {
             return Err(Error::unavailable(format!(
-                "partition {}: what it emitted for other partitions is not in their logs; nothing is deployed",
+                "partition {}: what it emitted for other partitions is not in their logs",
                 partition.id
             )));
         }
     }
-    Ok((node, report))
+    Ok(())
 }
 
 /// Deploys an app when the deployed one can no longer be opened, because its files or its tables were changed
@@ -252,7 +273,7 @@ fn replace_unreadable_app(
 
 /// Copies the newest checkpoint of each partition. Older checkpoints belong to the former app, so without the
 /// copy there would be no fallback.
-fn copy_checkpoints(data: &DataDir) -> Result<()> {
+pub fn copy_checkpoints(data: &DataDir) -> Result<()> {
     for p in 0..data.partitions() {
         let dir = checkpoint::checkpoint_dir(data.path(), PartitionId(p));
         if let Some((newest, _)) = checkpoint::list(&**data.disk(), &dir)?.last() {

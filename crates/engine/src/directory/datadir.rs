@@ -14,6 +14,7 @@ use tidemill_types::{Error, Field, Offset, PartitionId, Result, StreamSchema};
 use crate::app::App;
 use crate::app::AppSource;
 use crate::app::settings::{ResultSettings, Settings};
+use crate::directory::origin;
 use crate::directory::partitioning::{HomeRule, Partitioning};
 use crate::process::json_file::{read_json, write_json};
 use crate::process::{disk_space, private_files};
@@ -358,7 +359,12 @@ fn deployment(disk: &dyn Disk, dir: &Path) -> Result<Option<DeploymentRecord>> {
 
 /// Returns the app deployed in a data directory, if there is one. Does not lock the directory.
 pub fn deployed_app(dir: &Path) -> Result<Option<App>> {
-    Ok(deployment(&OsDisk, dir)?.map(|deployment| deployment.app))
+    deployed_app_on(&OsDisk, dir)
+}
+
+/// Returns the app deployed in a data directory on `disk`, as [`deployed_app`] does.
+pub fn deployed_app_on(disk: &dyn Disk, dir: &Path) -> Result<Option<App>> {
+    Ok(deployment(disk, dir)?.map(|deployment| deployment.app))
 }
 
 /// Returns 12 random hexadecimal digits: few, because they are part of names that other systems limit.
@@ -370,13 +376,14 @@ fn new_id() -> String {
 
 /// Entries that a data directory without `meta.json` may have: its creation was interrupted, or the file was
 /// lost.
-const KNOWN_ENTRIES: [&str; 20] = [
+const KNOWN_ENTRIES: [&str; 21] = [
     "app.json",
     "app.tmp",
     "cache",
     "changes",
     "checkpoints",
     "deliveries",
+    "grown.json",
     "ids",
     "keys.json",
     "keys.tmp",
@@ -401,6 +408,7 @@ fn check_content(disk: &dyn Disk, path: &Path) -> Result<()> {
             "{backup}: is a backup. Make a data directory of it: `tidemill restore --from {backup} --data NEW`"
         )));
     }
+    origin::check_not_grown(disk, path)?;
     if disk.open(&path.join(META_FILE)).is_ok() {
         return Ok(());
     }

@@ -13,8 +13,10 @@ use url::Url;
 use crate::app::settings::Settings;
 use crate::commit::CommitBoard;
 use crate::digest::EffectDigests;
+use crate::directory::origin::ClusterOrigin;
 use crate::directory::partition_store::{LocalPartitionStore, PartitionStore};
 use crate::process::clock::{Clock, SystemClock};
+use crate::process::services::Process;
 
 /// A log that was opened.
 pub struct OpenedLog {
@@ -99,12 +101,16 @@ pub struct TableStore {
 pub struct SharedPartitions {
     /// Commits of transactions of several partitions.
     pub commits: Arc<CommitBoard>,
+    /// Data directory that the log continues, if it does.
+    pub origin: Option<Arc<ClusterOrigin>>,
 }
 
 /// Environment of an engine; by default that of the machine.
 #[derive(Clone)]
 pub struct Environment {
-    /// Clock.
+    /// Process that the engine shares with others; by default it has one of its own.
+    pub process: Option<Arc<Process>>,
+    /// Clock; that of the process, if that is shared.
     pub clock: Arc<dyn Clock>,
     /// Disk of the data directory.
     pub disk: Arc<dyn Disk>,
@@ -125,11 +131,24 @@ pub struct Environment {
     pub single_threaded: bool,
 }
 
+impl Environment {
+    /// Returns the process to open a data directory in.
+    ///
+    /// Errors: `Unavailable` when a thread cannot be started.
+    pub fn process_for(&self, settings: &Settings) -> Result<Arc<Process>> {
+        match &self.process {
+            Some(shared) => Ok(shared.clone()),
+            None => Process::of_one_engine(settings, self.clock.clone(), self.single_threaded),
+        }
+    }
+}
+
 impl Default for Environment {
     fn default() -> Self {
         let disk: Arc<dyn Disk> = Arc::new(OsDisk);
         let log = LocalLogProvider { disk: disk.clone() };
         Self {
+            process: None,
             clock: Arc::new(SystemClock),
             disk,
             log: Arc::new(log),

@@ -15,6 +15,11 @@ impl LogId {
         Self(provider.id(settings).or_else(|| data.id().map(str::to_owned)))
     }
 
+    /// Returns the identity of a log that continues the one of a data directory: other systems know its events already.
+    pub fn continuing(directory: &str) -> Self {
+        Self(Some(directory.to_owned()))
+    }
+
     /// Returns a name for something of this log that nothing of another log has.
     pub fn qualify(&self, name: &str) -> String {
         match &self.0 {

@@ -4,6 +4,7 @@ pub mod datadir;
 pub mod encryption;
 pub mod environment;
 pub mod log_id;
+pub mod origin;
 pub mod partition_store;
 pub mod partitioning;
 pub mod tables_location;

@@ -5,6 +5,9 @@
 //! windows.siddhi   home: partition 0                                made before there were homes
 //! ```
 //!
+//! The newest rule also lets queries with `@dist(parallel='4')` run where the events of a stream without a key are, so that these events
+//! can be in several partitions.
+//!
 //! The rule is fixed when a directory or a cluster is made, as the number of partitions is: the state of queries is in the
 //! checkpoint of the partition in which they run. `docs/rfcs/0037-placement-of-global-queries.md` has the reasons.
 
@@ -18,11 +21,13 @@ pub enum HomeRule {
     /// Each file has the partition of its name.
     #[default]
     ByName,
+    /// The same, and queries that ask for several instances of themselves run in every partition.
+    Parallel,
 }
 
 impl HomeRule {
     /// Rule of directories and clusters that are made now.
-    pub const NEWEST: Self = Self::ByName;
+    pub const NEWEST: Self = Self::Parallel;
 
     /// Returns the rule of a number that was stored: 0 for directories and clusters that were made before there were homes.
     ///
@@ -31,8 +36,9 @@ impl HomeRule {
         match number {
             0 => Ok(Self::First),
             1 => Ok(Self::ByName),
+            2 => Ok(Self::Parallel),
             _ => Err(Error::invalid(format!(
-                "queries are placed by rule {number}; this version knows the rules 0 and 1: start a newer one"
+                "queries are placed by rule {number}; this version knows the rules 0 to 2: start a newer one"
             ))),
         }
     }
@@ -42,6 +48,7 @@ impl HomeRule {
         match self {
             Self::First => 0,
             Self::ByName => 1,
+            Self::Parallel => 2,
         }
     }
 }
@@ -65,7 +72,7 @@ impl Partitioning {
     pub fn home(self, file: &str) -> PartitionId {
         match self.home_rule {
             HomeRule::First => PartitionId::FIRST,
-            HomeRule::ByName => partition_of_key(file.as_bytes(), self.partitions),
+            HomeRule::ByName | HomeRule::Parallel => partition_of_key(file.as_bytes(), self.partitions),
         }
     }
 }
@@ -88,10 +95,10 @@ mod tests {
 
     #[test]
     fn rules_are_known_by_their_numbers() {
-        for rule in [HomeRule::First, HomeRule::ByName] {
+        for rule in [HomeRule::First, HomeRule::ByName, HomeRule::Parallel] {
             assert_eq!(HomeRule::from_number(rule.number()).unwrap(), rule);
         }
-        let newer = HomeRule::from_number(2).unwrap_err().to_string();
-        assert!(newer.contains("rule 2") && newer.contains("newer"), "{newer}");
+        let newer = HomeRule::from_number(3).unwrap_err().to_string();
+        assert!(newer.contains("rule 3") && newer.contains("newer"), "{newer}");
     }
 }

@@ -1,5 +1,6 @@
 //! Following changes.
 
+use std::cmp::Ordering;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
@@ -110,7 +111,7 @@ impl ChangeStream {
                 let places = node.host.partition_ids().map(|id| place_at(&node, kind, id, time));
                 ChangePosition { kind, partitions: places.collect::<Result<_>>()? }
             }
-            ChangeStart::After(position) => position,
+            ChangeStart::After(position) => in_log(&node, kind, position)?,
         };
         if position.partitions.len() != partitions || position.kind != kind {
             return Err(Error::invalid(match position.kind == kind {
@@ -346,6 +347,27 @@ fn places_now(node: &Node, kind: PositionKind) -> Result<Vec<(Offset, u32)>> {
         end.ok_or_else(|| Error::unavailable(format!("this process does not have partition {id}")))
     };
     node.host.partition_ids().map(end).collect()
+}
+
+/// Returns the position in the log for one in the changes of the data directory that the cluster was made from; any other one as it is.
+fn in_log(node: &Node, kind: PositionKind, position: ChangePosition) -> Result<ChangePosition> {
+    let Some(origin) = &node.host.origin else { return Ok(position) };
+    let is_former = kind == PositionKind::Log && position.kind == PositionKind::ChangeLog;
+    if !is_former || position.partitions.len() != origin.change_ends.len() {
+        return Ok(position);
+    }
+    let place = |(id, (offset, at)): (PartitionId, &(Offset, u32))| {
+        let end = origin.change_ends[id.0 as usize];
+        match offset.cmp(&end) {
+            Ordering::Less => node.client(id)?.change_place((*offset, *at)),
+            Ordering::Equal if *at == 0 => Ok((origin.base_offset(id), 0)),
+            _ => Err(Error::invalid(
+                "the position of a change is not one of the data directory that the cluster was made from",
+            )),
+        }
+    };
+    let partitions = (0..).map(PartitionId).zip(&position.partitions).map(place).collect::<Result<_>>()?;
+    Ok(ChangePosition { kind, partitions })
 }
 
 /// Returns the place of the first change that was made at `time` or later.

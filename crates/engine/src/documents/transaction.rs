@@ -50,9 +50,10 @@ impl Transaction {
     /// Errors: those of [`DocumentSnapshot::now`].
     pub(crate) fn new(node: Arc<Node>) -> Result<Self> {
         let partitions = node.host.partitions();
+        let memory = &node.host.process.transaction_memory;
         let budget = Budget::builder()
-            .bytes(node.app.deployment.settings.transaction_bytes())
-            .pool(node.host.transaction_memory.clone())
+            .bytes(node.app.deployment.settings.transaction_bytes(memory.bytes_max()))
+            .pool(memory.clone())
             .build();
         Ok(Self {
             held: budget.reservation(),

@@ -7,30 +7,35 @@ use std::sync::Arc;
 use object_store::ObjectStore;
 use parking_lot::Mutex;
 use tidemill_flow::Connectors;
+use tidemill_log::Log;
 use tidemill_log::disk::Disk;
 use tidemill_rpc::NodeIdentity;
 use tidemill_types::{Error, PartitionId, Result};
 use tidemill_zones::{ObjectDirectory, store_options};
 use url::Url;
 
-use super::Engine;
+use super::{Engine, OpenedDirectory};
+use crate::admin::growth::{self, ClusterLogs, GrowthReport};
 use crate::app::App;
 use crate::app::settings::Settings;
 use crate::cluster::{self, ClusterNode, ClusterOptions, Replicas};
 use crate::deploy;
 use crate::digest::EffectDigests;
-use crate::directory::datadir::{DataDir, deployed_app};
+use crate::directory::datadir::{DataDir, deployed_app, deployed_app_on, read_meta};
 use crate::directory::environment::{
     Environment, LocalLogProvider, LogProvider, SharedPartitions, TableStore,
 };
+use crate::directory::origin::{self, ClusterOrigin};
 use crate::directory::partition_store::{PartitionStore, StateGroup};
-use crate::directory::partitioning::Partitioning;
+use crate::directory::partitioning::{HomeRule, Partitioning};
 use crate::directory::tables_location;
 use crate::jobs::shared_state;
 use crate::lifecycle::threads::EngineThreads;
 use crate::node::Node;
 use crate::peers::{self, PeerListener, PeerNodes};
 use crate::process::clock::Clock;
+use crate::process::open_apps::{AppClaim, AppPlace};
+use crate::process::services::Process;
 use crate::process::spawn::spawn;
 use crate::shared_state::{ObjectPartitionStore, StateOwner, TakeOver, take_over};
 use crate::state::set_aside::RecordNoted;
@@ -44,6 +49,7 @@ pub struct EngineBuilder {
     dir: PathBuf,
     app: Option<App>,
     environment: Environment,
+    clock: Option<Arc<dyn Clock>>,
     state: Option<StateLocation>,
     cluster: Option<ClusterOptions>,
 }
@@ -60,6 +66,7 @@ impl EngineBuilder {
             dir: dir.to_owned(),
             app: None,
             environment: Environment::default(),
+            clock: None,
             state: None,
             cluster: None,
         }
@@ -73,7 +80,15 @@ impl EngineBuilder {
 
     /// Replaces the clock of the machine.
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
-        self.environment.clock = clock;
+        self.clock = Some(clock);
+        self
+    }
+
+    /// Opens the engine in a process with others, whose limits, clock and threads it shares. The app needs the setting `memory`, its share
+    /// of the memory of the process, and a name that no other app in the process has. Streams and collections of the apps may have equal
+    /// names: they are different ones.
+    pub fn process(mut self, process: &Arc<Process>) -> Self {
+        self.environment.process = Some(process.clone());
         self
     }
 
@@ -114,7 +129,7 @@ impl EngineBuilder {
     /// Makes the process a node of a cluster. The log and the tables must be outside of the data directory, and so must the state, see
     /// [`Self::state`], which all nodes share.
     pub fn cluster(mut self, options: ClusterOptions) -> Self {
-        self.environment.shared = Some(SharedPartitions { commits: Arc::default() });
+        self.environment.shared = Some(SharedPartitions { commits: Arc::default(), origin: None });
         self.cluster = Some(options);
         self.effect_digests()
     }
@@ -126,6 +141,13 @@ impl EngineBuilder {
         self
     }
 
+    /// Makes the data directory, which no program has open, the beginning of a cluster.
+    ///
+    /// Errors: those of [`growth::grow`].
+    pub fn grow(self, into: &dyn ClusterLogs, store: &str) -> Result<GrowthReport> {
+        growth::grow(&self.dir, &self.environment, into, store)
+    }
+
     /// Opens the data directory, recovers it, deploys the app and starts applying. Sources start with
     /// [`Engine::start_sources`].
     ///
@@ -133,13 +155,20 @@ impl EngineBuilder {
     ///
     /// Errors: `Conflict` when another process holds the directory or stored data does not fit the app,
     /// `Invalid` when the app does not compile, `Corrupt` with file and position when stored data is damaged,
-    /// `NotFound` without an app.
+    /// `NotFound` without an app; in a process with others also `LimitReached` when its memory is taken, and `Invalid` and `Conflict` for
+    /// an app that does not fit there.
     pub fn open(self) -> Result<Engine> {
-        let Self { dir, app, mut environment, state, cluster } = self;
+        let Self { dir, app, mut environment, clock, state, cluster } = self;
+        origin::check_not_grown(&*environment.disk, &dir)?;
+        environment.clock = chosen_clock(clock, &environment, cluster.is_some())?;
         let state = match &cluster {
             Some(cluster) => {
-                environment.partition_store =
+                let (store, origin) =
                     cluster_state(state.as_ref(), &dir, app.as_ref(), cluster, &environment)?;
+                environment.partition_store = store;
+                if let Some(shared) = &mut environment.shared {
+                    shared.origin = origin.map(Arc::new);
+                }
                 None
             }
             None => {
@@ -152,10 +181,12 @@ impl EngineBuilder {
                 "{dir}: no app is deployed in it; start with `tidemill run APP --data {dir}`"
             )));
         }
+        let place = place_in_process(&dir, app.as_ref(), &environment)?;
         let partitions = app.as_ref().map_or_else(Default::default, |a| a.settings.clone()).partitions;
         let mut partitioning = Partitioning::new(partitions);
         if let Some(options) = &cluster {
-            partitioning.home_rule = cluster::home_rule(&*options.control)?;
+            let origin = environment.shared.as_ref().and_then(|shared| shared.origin.as_deref());
+            partitioning = cluster_partitioning(&*options.control, partitioning, origin, app.as_ref())?;
         }
         let data = DataDir::open(&dir, environment.disk.clone(), partitioning)?;
         if cluster.is_some() && data.partitioning().home_rule != partitioning.home_rule {
@@ -194,10 +225,58 @@ impl EngineBuilder {
             let shared = node.clone();
             threads.add(vec![spawn("arrivals".into(), move || peers::run_arrivals(&shared, &peers))?]);
         }
-        let engine = Engine { node, threads, cluster, data: Mutex::new(Some(data)), recovery };
+        if let Some(place) = &place {
+            let (weak, warnings) = (Arc::downgrade(&node), recovery.warnings.clone());
+            place.set_health(move || Some(super::health_of(&*weak.upgrade()?, &warnings)));
+        }
+        let opened = Mutex::new(Some(OpenedDirectory { _data: data, _place: place }));
+        let engine = Engine { node, threads, cluster, opened, recovery };
         engine.wait_until_ready()?;
         Ok(engine)
     }
+}
+
+/// Returns the clock of an engine: that of the process that it shares, or the one that was given.
+///
+/// Errors: `Invalid` for what an engine in a process with others cannot have.
+fn chosen_clock(
+    given: Option<Arc<dyn Clock>>,
+    environment: &Environment,
+    in_cluster: bool,
+) -> Result<Arc<dyn Clock>> {
+    let Some(process) = &environment.process else {
+        return Ok(given.unwrap_or_else(|| environment.clock.clone()));
+    };
+    if given.is_some() {
+        return Err(Error::invalid(
+            "an engine in a process with others has the clock of the process: give the clock to `Process::with_clock`",
+        ));
+    }
+    if in_cluster {
+        return Err(Error::invalid(
+            "a node of a cluster has a process of its own: open it without `process`",
+        ));
+    }
+    Ok(process.clock.clone())
+}
+
+/// Gives the app to open in `dir` its place in the process that it shares with others, if there is one.
+///
+/// Errors: those of [`Process::admit`]; those of reading the deployed app.
+fn place_in_process(dir: &Path, app: Option<&App>, environment: &Environment) -> Result<Option<AppPlace>> {
+    let Some(process) = &environment.process else { return Ok(None) };
+    let disk = &*environment.disk;
+    let deployed = match app {
+        Some(_) => None,
+        None => deployed_app_on(disk, dir)?,
+    };
+    let Some(app) = app.or(deployed.as_ref()) else { return Ok(None) };
+    let tables = match read_meta(disk, dir) {
+        Ok(meta) => meta.tables_elsewhere(&app.settings),
+        // a new directory, or one that cannot be opened, for a reason that is found next
+        Err(_) => app.settings.tables.clone(),
+    };
+    process.admit(&AppClaim { name: &app.name, dir, settings: &app.settings, tables })
 }
 
 /// Makes an engine that owns nothing a node of a cluster, whose threads are not started.
@@ -228,7 +307,13 @@ fn join_cluster(
         }
     };
     let calls = listener.as_ref().map(|listener| listener.address.clone());
-    let part = Arc::new(ClusterNode::new(options, calls, app, data.partitioning(), &*node.host.clock)?);
+    let part = Arc::new(ClusterNode::new(
+        options,
+        calls,
+        app,
+        (data.partitioning(), node.host.origin.as_deref()),
+        &*node.host.clock,
+    )?);
     let first_time = node.cluster.set(part.clone()).is_ok();
     debug_assert!(first_time, "a node joins once");
     let peers = listener.map(|listener| listener.join(node, &part)).transpose()?;
@@ -244,7 +329,7 @@ fn cluster_state(
     app: Option<&App>,
     cluster: &ClusterOptions,
     environment: &Environment,
-) -> Result<Arc<dyn PartitionStore>> {
+) -> Result<(Arc<dyn PartitionStore>, Option<ClusterOrigin>)> {
     let app = app.ok_or_else(|| {
         Error::invalid("a node of a cluster is started with the app: `tidemill run APP --cluster …`")
     })?;
@@ -258,10 +343,47 @@ fn cluster_state(
         ));
     }
     let options = store_options(&state.url, &app.settings.tables_store, std::env::vars())?;
-    let objects = tables_location::runtime()?.block_on(ObjectDirectory::open(&state.url, &options))?;
+    if environment.disk.open(&dir.join("log/log.meta")).is_ok() {
+        return Err(Error::conflict(format!(
+            "{dir}: is the data directory of a single node, with a log of its own. Make it the beginning of a cluster: `tidemill cluster create \
+             --from {dir} --cluster URL --store URL`, and start nodes with new directories",
+            dir = dir.display()
+        )));
+    }
+    let runtime = tables_location::runtime()?;
+    let objects = runtime.block_on(ObjectDirectory::open(&state.url, &options))?;
+    let origin = runtime.block_on(ClusterOrigin::of_store(&objects))?;
     check_tables_outside(state, environment, Some(&app.settings))?;
-    let owner = StateOwner::of_cluster(&cluster.cluster, cluster.name.as_str(), app.settings.partitions);
-    Ok(Arc::new(ObjectPartitionStore::new(objects, environment.disk.clone(), dir.to_owned(), owner)?))
+    let partitions = origin.as_ref().map_or(app.settings.partitions, |origin| origin.partitions);
+    let owner = StateOwner::of_cluster(&cluster.cluster, cluster.name.as_str(), partitions);
+    let store = ObjectPartitionStore::new(objects, environment.disk.clone(), dir.to_owned(), owner)?;
+    Ok((Arc::new(store), origin))
+}
+
+/// Returns the partitioning of a cluster: that of its first member, or of the data directory that it was made from.
+///
+/// Errors: `Conflict` for the first member of such a cluster if it has another app than the directory; those of [`cluster::facts`].
+fn cluster_partitioning(
+    control: &dyn Log,
+    of_new: Partitioning,
+    origin: Option<&ClusterOrigin>,
+    app: Option<&App>,
+) -> Result<Partitioning> {
+    let facts = cluster::facts(control)?;
+    let of_origin = origin.map(ClusterOrigin::partitioning).transpose()?;
+    let partitioning = of_origin.unwrap_or(of_new);
+    if let Some(facts) = facts {
+        return Ok(Partitioning { home_rule: HomeRule::from_number(facts.home_rule)?, ..partitioning });
+    }
+    let app = app.map(App::content_hash).unwrap_or_default();
+    match origin {
+        Some(origin) if origin.app != app => Err(Error::conflict(format!(
+            "the data directory that became this cluster ran the app {}, this node {app}: start the first node with rules, queries, app.toml, \
+             variables of queries, and the settings memory, documents_bytes and query_rows of the directory",
+            origin.app
+        ))),
+        _ => Ok(partitioning),
+    }
 }
 
 /// Makes the data directory what the process with the state has published, see [`take_over`].

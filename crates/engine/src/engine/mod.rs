@@ -25,7 +25,7 @@ use std::time::Duration;
 use arrow_array::RecordBatch;
 use crossbeam_channel::Receiver;
 use parking_lot::Mutex;
-use tidemill_types::{DecodedRows, Error, ErrorKind, Result, StreamSchema};
+use tidemill_types::{DecodedRows, Error, ErrorKind, Offset, PartitionId, Result, StreamSchema};
 
 use crate::admin::backup;
 use crate::admin::backup::BackupReport;
@@ -39,6 +39,8 @@ use crate::lifecycle::report::StartupReport;
 use crate::lifecycle::threads::EngineThreads;
 use crate::lifecycle::transfers;
 use crate::node::Node;
+use crate::process::open_apps::AppPlace;
+use crate::process::services::Process;
 use crate::sinks::DeliverySink;
 use crate::subscribe::Tap;
 use crate::{jobs, query_info};
@@ -66,9 +68,16 @@ pub struct Engine {
     threads: EngineThreads,
     /// Its part in a cluster, if it is a node of one.
     cluster: Option<Arc<ClusterNode>>,
-    data: Mutex<Option<DataDir>>,
+    /// Until it is stopped.
+    opened: Mutex<Option<OpenedDirectory>>,
     /// Report of the recovery.
     pub recovery: StartupReport,
+}
+
+/// A data directory that no other engine opens, with its app's place in the process.
+struct OpenedDirectory {
+    _data: DataDir,
+    _place: Option<AppPlace>,
 }
 
 impl Engine {
@@ -84,6 +93,11 @@ impl Engine {
     pub fn open(dir: &Path, app: Option<App>) -> Result<Self> {
         let builder = Self::builder(dir);
         app.into_iter().fold(builder, EngineBuilder::app).open()
+    }
+
+    /// Returns the process that the engine was opened in with others; `None` for an engine that has its own.
+    pub fn process(&self) -> Option<&Arc<Process>> {
+        Some(&self.node.host.process).filter(|process| process.limits().is_some())
     }
 
     /// Waits until a node of a cluster is a member and has loaded its partitions, so that it can answer. A process that is alone has them.
@@ -214,6 +228,11 @@ impl Engine {
         Ok(self.node.app.subscribers.tap(stream))
     }
 
+    /// Returns the offset after the last record that is applied here, for each partition.
+    pub fn applied_offsets(&self) -> Vec<(PartitionId, Offset)> {
+        self.node.owned.replicas().iter().map(|partition| (partition.id, partition.applied())).collect()
+    }
+
     /// Checks that events of all partitions are applied here.
     fn check_follows_all(&self) -> Result<()> {
         self.node.check_has(|_| true).map_err(|e| {
@@ -280,22 +299,7 @@ impl Engine {
     /// Returns the health of the engine. Room on the disk is judged now, as it is for a write: the thread
     /// that looks for room may be busy with a slow store.
     pub fn health(&self) -> Health {
-        match self.node.host.check_disk_space() {
-            Ok(()) => self.node.host.health.clear_problem("disk"),
-            Err(e) => self.node.host.health.report_problem("disk", e.to_string()),
-        }
-        let mut problems = self.recovery.warnings.clone();
-        problems.extend(self.node.host.health.problems());
-        problems.extend(query_info::rule_problems(&self.node));
-        let aside = self.node.host.set_aside.all();
-        problems.extend(aside.iter().map(crate::state::set_aside::SetAsideRecord::problem));
-        problems.extend(transfers::find_duplicated(&self.node));
-        problems.extend(self.node.contradicting_documents());
-        let log_problem = self.node.host.log.problem();
-        let blocked = log_problem.is_some()
-            || WRITE_PROBLEM_AREAS.iter().any(|area| self.node.host.health.has_problem(area));
-        problems.extend(log_problem.map(|problem| format!("log: {problem}")));
-        Health { ready: !self.node.host.is_stopping() && !blocked, problems }
+        health_of(&self.node, &self.recovery.warnings)
     }
 
     /// Returns whether the engine is stopping or has stopped.
@@ -307,7 +311,7 @@ impl Engine {
     ///
     /// Errors: when the last flush or checkpoint failed; nothing acknowledged is lost, the next start replays it.
     pub fn stop(&self) -> Result<()> {
-        if self.data.lock().is_none() {
+        if self.opened.lock().is_none() {
             return Ok(());
         }
         let stop = || {
@@ -323,7 +327,7 @@ impl Engine {
                 scope.spawn(stop).join().unwrap_or_else(|_| Err(Error::internal("the stop panicked")))
             }),
         };
-        self.data.lock().take();
+        self.opened.lock().take();
         stopped
     }
 
@@ -334,9 +338,29 @@ impl Engine {
             // the log's own writers may still bring records to the disk; it makes no difference to what was promised
             let _ = self.node.host.log.close();
             self.node.host.changes.close();
-            self.data.lock().take();
+            self.opened.lock().take();
         }
     }
+}
+
+/// Returns the health of an engine, see [`Engine::health`]. `warnings` are those of its recovery.
+fn health_of(node: &Node, warnings: &[String]) -> Health {
+    match node.host.check_disk_space() {
+        Ok(()) => node.host.health.clear_problem("disk"),
+        Err(e) => node.host.health.report_problem("disk", e.to_string()),
+    }
+    let mut problems = warnings.to_vec();
+    problems.extend(node.host.health.problems());
+    problems.extend(query_info::rule_problems(node));
+    let aside = node.host.set_aside.all();
+    problems.extend(aside.iter().map(crate::state::set_aside::SetAsideRecord::problem));
+    problems.extend(transfers::find_duplicated(node));
+    problems.extend(node.contradicting_documents());
+    let log_problem = node.host.log.problem();
+    let blocked =
+        log_problem.is_some() || WRITE_PROBLEM_AREAS.iter().any(|area| node.host.health.has_problem(area));
+    problems.extend(log_problem.map(|problem| format!("log: {problem}")));
+    Health { ready: !node.host.is_stopping() && !blocked, problems }
 }
 
 impl Drop for Engine {

@@ -93,11 +93,14 @@ impl Engine {
             },
         };
         let (mut found, mut waiting) = (Vec::new(), None);
+        // the rule does not see an event of another stream, whose name is for callers who may know it
+        let mut of_other_stream = String::new();
         for partition in node.clients()? {
             match partition.explain_event(&selector, rule) {
                 Ok(explanation) => found.extend(explanation),
                 // another partition may have the event
                 Err(e) if e.kind() == ErrorKind::Unavailable => waiting = Some(e),
+                Err(e) if e.kind() == ErrorKind::Invalid => of_other_stream = format!(": {e}"),
                 Err(e) => return Err(e),
             }
         }
@@ -107,14 +110,16 @@ impl Engine {
         if found.is_empty() && node.app.analytics.get().is_some() {
             found = reevaluation::explain(node, rule, event)?;
             if found.is_empty() {
-                return Err(Error::not_found(format!("no event {event} is stored that these rules saw")));
+                let error = Error::not_found(format!("no event {event} is stored that these rules saw"));
+                return Err(error.with_hint(of_other_stream));
             }
         }
         if found.is_empty() {
-            return Err(Error::not_found(format!(
+            let error = Error::not_found(format!(
                 "no event {event} among those that can be explained: the last {} of each partition that these rules saw (why_events)",
                 node.app.deployment.settings.why_events
-            )));
+            ));
+            return Err(error.with_hint(of_other_stream));
         }
         Ok(found)
     }

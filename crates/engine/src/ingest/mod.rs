@@ -18,7 +18,7 @@ use tidemill_types::{
 use tidemill_files::{CsvLayout, CsvRecords};
 
 use crate::api::BodyFormat;
-use crate::queries::Partitioner;
+use crate::queries::BatchPartitioner;
 
 /// Decodes a request body of one stream.
 ///
@@ -98,7 +98,7 @@ pub fn partition_of_row(
     stream: &StreamSchema,
     batch: &RecordBatch,
     row: usize,
-    homes: &Partitioner,
+    homes: BatchPartitioner<'_>,
 ) -> PartitionId {
     match stream.key {
         None => homes.for_stream(&stream.name),
@@ -119,11 +119,11 @@ pub fn key_text<'a>(value: &'a tidemill_types::Value<'a>) -> std::borrow::Cow<'a
 /// Rows that are split by partition.
 pub trait PartitionedRows: Sized {
     /// Returns the partition of each row, in order of arrival.
-    fn row_partitions(&self, to: &Partitioner) -> Vec<PartitionId>;
+    fn row_partitions(&self, to: BatchPartitioner<'_>) -> Vec<PartitionId>;
 
     /// Splits the rows by partition, preserving their order. The result is indexed by partition; partitions
     /// without rows are `None`.
-    fn split(&self, to: &Partitioner) -> Result<Vec<Option<Self>>>;
+    fn split(&self, to: BatchPartitioner<'_>) -> Result<Vec<Option<Self>>>;
 
     /// Splits the rows as [`Self::split`] does, without the rows that a partition has already: those whose
     /// number in `row_numbers` (by arrival) is below that in `positions` (by partition).
@@ -131,12 +131,12 @@ pub trait PartitionedRows: Sized {
         &self,
         row_numbers: &[u64],
         positions: &[u64],
-        to: &Partitioner,
+        to: BatchPartitioner<'_>,
     ) -> Result<Vec<Option<Self>>>;
 }
 
 impl PartitionedRows for InterleavedBatches {
-    fn row_partitions(&self, to: &Partitioner) -> Vec<PartitionId> {
+    fn row_partitions(&self, to: BatchPartitioner<'_>) -> Vec<PartitionId> {
         let of: Vec<Vec<Option<PartitionId>>> =
             self.parts.iter().map(|(stream, batch)| batch_partitions(stream, batch, to)).collect();
         let mut all = Vec::with_capacity(self.len());
@@ -144,7 +144,7 @@ impl PartitionedRows for InterleavedBatches {
         all
     }
 
-    fn split(&self, to: &Partitioner) -> Result<Vec<Option<InterleavedBatches>>> {
+    fn split(&self, to: BatchPartitioner<'_>) -> Result<Vec<Option<InterleavedBatches>>> {
         split_where(self, to, |_, _| true)
     }
 
@@ -152,7 +152,7 @@ impl PartitionedRows for InterleavedBatches {
         &self,
         row_numbers: &[u64],
         positions: &[u64],
-        to: &Partitioner,
+        to: BatchPartitioner<'_>,
     ) -> Result<Vec<Option<InterleavedBatches>>> {
         split_where(self, to, |arrival, p| row_numbers[arrival] >= positions[p.0 as usize])
     }
@@ -160,7 +160,7 @@ impl PartitionedRows for InterleavedBatches {
 
 fn split_where(
     all: &InterleavedBatches,
-    to: &Partitioner,
+    to: BatchPartitioner<'_>,
     keep: impl Fn(usize, PartitionId) -> bool,
 ) -> Result<Vec<Option<InterleavedBatches>>> {
     let mut homes: Vec<Vec<Option<PartitionId>>> =
@@ -170,14 +170,14 @@ fn split_where(
         *home = home.filter(|p| keep(arrival, *p));
     });
     let first = homes.iter().flatten().next().copied().flatten();
-    let mut split: Vec<Option<InterleavedBatches>> = vec![None; to.partitions as usize];
+    let mut split: Vec<Option<InterleavedBatches>> = vec![None; to.partitions() as usize];
     if let Some(first) = first
         && homes.iter().flatten().all(|home| *home == Some(first))
     {
         split[first.0 as usize] = Some(all.clone());
         return Ok(split);
     }
-    for p in 0..to.partitions {
+    for p in 0..to.partitions() {
         let here = Some(PartitionId(p));
         let picked: Vec<Vec<u32>> = homes
             .iter()
@@ -228,9 +228,12 @@ fn take_failed(e: ArrowError) -> Error {
 fn batch_partitions(
     stream: &StreamSchema,
     batch: &RecordBatch,
-    to: &Partitioner,
+    to: BatchPartitioner<'_>,
 ) -> Vec<Option<PartitionId>> {
     let rows = 0..batch.num_rows();
+    if stream.key.is_none() {
+        return vec![Some(to.for_stream(&stream.name)); batch.num_rows()];
+    }
     if let Some(column) = stream.key.map(|i| batch.column(i)).filter(|c| *c.data_type() == DataType::Utf8) {
         let text = column.as_string::<i32>();
         return rows
@@ -243,6 +246,7 @@ fn batch_partitions(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::queries::Partitioner;
     use tidemill_types::{Field, FieldType};
 
     fn stream(name: &str) -> Arc<StreamSchema> {
@@ -267,7 +271,7 @@ mod tests {
         decoder.push_json(RowOrigin::of_row(200), br#"{"stream":"C"}"#, Timestamp(1));
         let decoded = decoder.finish();
         assert_eq!(decoded.rejected[0].message, "no stream `C`. Known: A, B");
-        let split = decoded.rows.split(&Partitioner::new(4)).unwrap();
+        let split = decoded.rows.split(Partitioner::new(4).of_batch(0)).unwrap();
         let mut total = 0;
         for (p, rows) in split.iter().enumerate() {
             let Some(rows) = rows else { continue };
@@ -278,7 +282,10 @@ mod tests {
                 let (stream, batch) = &rows.parts[usize::from(part)];
                 let row = next[usize::from(part)];
                 next[usize::from(part)] += 1;
-                assert_eq!(partition_of_row(stream, batch, row, &Partitioner::new(4)), PartitionId(p as u32));
+                assert_eq!(
+                    partition_of_row(stream, batch, row, Partitioner::new(4).of_batch(0)),
+                    PartitionId(p as u32)
+                );
                 let tidemill_types::Value::Int(n) = row_value(batch, 1, row) else { panic!() };
                 assert!(n > last, "order kept");
                 last = n;

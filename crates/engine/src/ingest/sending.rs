@@ -68,12 +68,14 @@ pub fn send_rows(node: &Node, decoded: DecodedRows, options: &SendOptions) -> Re
         .iter()
         .map(|b| RowError { row: b.origin.number, reason: b.message.clone() })
         .collect();
+    let chunks = decoded.rows.chunks(ROWS_PER_RECORD_MAX);
+    let first_batch = node.app.number_batches(chunks.len());
     let places = if options.wait {
-        record_positions(&decoded.rows, &node.app.deployment.partitioner)
+        record_positions(&chunks, first_batch, &node.app.deployment.partitioner)
     } else {
         Vec::new()
     };
-    let records = split_records(node, decoded, &options.origin)?;
+    let records = split_records(node, &chunks, first_batch, decoded.rejected, &options.origin)?;
     node.host.check_disk_space()?;
     let timeout = node.app.deployment.settings.send_timeout.to_std();
     for (p, _) in &records {
@@ -118,18 +120,24 @@ pub fn send_rows(node: &Node, decoded: DecodedRows, options: &SendOptions) -> Re
     Ok(reply)
 }
 
-/// Splits rows by partition and size. Rejected rows go with the first record of their stream's partition.
-fn split_records(node: &Node, decoded: DecodedRows, origin: &str) -> Result<Vec<(usize, Events)>> {
+/// Splits rows, given as parts of the maximum size, by partition. Rejected rows go with the first record of their stream's partition.
+fn split_records(
+    node: &Node,
+    chunks: &[InterleavedBatches],
+    first_batch: u64,
+    rejected: Vec<BadRow>,
+    origin: &str,
+) -> Result<Vec<(usize, Events)>> {
     let homes = &node.app.deployment.partitioner;
     let mut records = Vec::new();
-    for rows in decoded.rows.chunks(ROWS_PER_RECORD_MAX) {
-        for (p, rows) in rows.split(homes)?.into_iter().enumerate() {
+    for (rows, batch) in chunks.iter().zip(first_batch..) {
+        for (p, rows) in rows.split(homes.of_batch(batch))?.into_iter().enumerate() {
             if let Some(rows) = rows {
                 records.push((p, Events { parts: rows.parts, order: rows.order, ..Events::default() }));
             }
         }
     }
-    for bad in decoded.rejected {
+    for bad in rejected {
         // the ledger of an unknown stream would never be read
         let Some(stream) = bad.stream.clone().filter(|name| node.app.deployment.stream(name).is_ok()) else {
             continue;
@@ -146,15 +154,20 @@ fn split_records(node: &Node, decoded: DecodedRows, origin: &str) -> Result<Vec<
 
 /// Returns, for each row in order of arrival, the position of its record among those of [`split_records`], and its row
 /// there.
-fn record_positions(rows: &InterleavedBatches, homes: &Partitioner) -> Vec<(usize, u32)> {
-    let mut places = Vec::with_capacity(rows.len());
+fn record_positions(
+    chunks: &[InterleavedBatches],
+    first_batch: u64,
+    homes: &Partitioner,
+) -> Vec<(usize, u32)> {
+    let mut places = Vec::new();
     let mut records = 0;
-    for chunk in rows.row_partitions(homes).chunks(ROWS_PER_RECORD_MAX) {
-        let mut present: Vec<PartitionId> = chunk.to_vec();
+    for (chunk, batch) in chunks.iter().zip(first_batch..) {
+        let chunk = chunk.row_partitions(homes.of_batch(batch));
+        let mut present = chunk.clone();
         present.sort_unstable();
         present.dedup();
         let mut next = vec![0; present.len()];
-        for home in chunk {
+        for home in &chunk {
             let Ok(at) = present.binary_search(home) else { continue };
             places.push((records + at, next[at]));
             next[at] += 1;

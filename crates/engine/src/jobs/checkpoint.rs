@@ -133,7 +133,7 @@ fn image_of(node: &Node, partition: &Partition) -> Result<Option<PartitionImage>
         frozen
     };
     save_keys(node, partition)?;
-    frozen.serialise().map(Some)
+    frozen.serialise(node).map(Some)
 }
 
 /// Notes that the owner of a partition had to wait since `begin`.
@@ -175,8 +175,9 @@ struct FrozenPartition {
 }
 
 impl FrozenPartition {
-    /// Serialises the state, while the owner continues.
-    fn serialise(self) -> Result<PartitionImage> {
+    /// Serialises the state, while the owner continues. One state of the process is serialised at a time.
+    fn serialise(self, node: &Node) -> Result<PartitionImage> {
+        let _alone = node.host.process.serialising.lock();
         Ok(PartitionImage { id: self.id, state: self.state.serialise()?, id_runs: self.id_runs })
     }
 }
@@ -294,7 +295,7 @@ fn truncate_idle_log(node: &Node, partition: &Partition) -> Result<()> {
         freeze(node, partition, &state)?
     };
     save_keys(node, partition)?;
-    let image = frozen.serialise()?;
+    let image = frozen.serialise(node)?;
     image.state.save(&*host.disk, &dir, true)?;
     remove_unused_ids(node, &image, true)?;
     truncate_below(node, id, &dir)

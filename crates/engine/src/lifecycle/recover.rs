@@ -16,6 +16,7 @@ use crate::deployment::Deployment;
 use crate::directory::datadir::{DataDir, DeploymentRecord, StreamDeclaration};
 use crate::directory::environment::{Environment, TableStore};
 use crate::directory::log_id::LogId;
+use crate::directory::origin;
 use crate::directory::tables_location::open_zones;
 use crate::entry;
 use crate::entry::Emission;
@@ -27,8 +28,8 @@ use crate::lifecycle::transfers;
 use crate::lifecycle::transfers::ArrivedEmissions;
 use crate::node::Node;
 use crate::partition::Partition;
-use crate::process::spawn::{lower_priority, spawn};
-use crate::process::store_runtime::StoreRuntime;
+use crate::process::services::Process;
+use crate::process::spawn::spawn;
 use crate::queries::compile::compile_app_for;
 use crate::running_app::RunningApp;
 use crate::sinks::{DeliverySink, SinkSet, StreamSink};
@@ -56,18 +57,27 @@ pub fn open(
     let opened =
         environment.log.open(data.path(), &deployment.settings, data.partitions(), &environment.clock)?;
     report.warnings.extend(opened.warnings);
-    let (zones, runtime) = open_store(data, &deployment.settings, environment)?;
+    let process = environment.process_for(&deployment.settings)?;
+    let zones = open_store(data, &deployment.settings, environment, &process)?;
     if environment.shared.is_some() {
         zones.disown_all();
     }
-    let tables = TableSet::open(&deployment, &zones, &runtime)?;
+    let tables = TableSet::open(&deployment, &zones, &process.runtime)?;
     let disk = data.disk().clone();
-    let log_id = LogId::of(&*environment.log, &deployment.settings, data);
     let is_shared = environment.shared.is_some();
+    let origin = environment.shared.as_ref().and_then(|shared| shared.origin.as_deref());
+    if is_shared {
+        origin::check_bases(&*opened.log, origin)?;
+    }
+    let log_id = match origin {
+        Some(origin) => LogId::continuing(&origin.directory),
+        None => LogId::of(&*environment.log, &deployment.settings, data),
+    };
     let sinks = SinkSet::open(disk.clone(), data.path(), &log_id, &deployment, &*opened.log, is_shared)?;
     sinks.move_former_queues(data.partitions())?;
-    let (clock, path, log) = (environment.clock.clone(), data.path().to_owned(), opened.log);
-    let host = Host::new(path, disk, &deployment.settings, clock, log, zones, runtime);
+    let (path, log, is_alone) = (data.path().to_owned(), opened.log, process.limits().is_none());
+    let host = Host::new(path, disk, &deployment.settings, process, log, zones);
+    let host = if is_alone { host } else { host.with_app_name(&deployment.app.name) };
     let host = host.with_set_aside()?.with_log_id(log_id);
     let host = host.with_partition_store(environment.partition_store.clone());
     let host = host.with_effect_digests(environment.effect_digests.clone());
@@ -158,28 +168,18 @@ fn open_store(
     data: &DataDir,
     settings: &Settings,
     environment: &Environment,
-) -> Result<(Zones, StoreRuntime)> {
-    let mut builder = match environment.single_threaded {
-        true => tokio::runtime::Builder::new_current_thread(),
-        false => tokio::runtime::Builder::new_multi_thread(),
-    };
-    let runtime = builder
-        .worker_threads(1)
-        .thread_name("object-store")
-        .on_thread_start(lower_priority)
-        .enable_all()
-        .build()
-        .map_err(|e| Error::unavailable("cannot start the object store's threads").with_source(e))?;
+    process: &Process,
+) -> Result<Zones> {
     let options = zones_options(data, settings);
-    let zones = match &environment.table_store {
+    match &environment.table_store {
         Some(TableStore { store, url }) => {
             let clock = environment.clock.clone();
             let now = Arc::new(move || clock.now());
-            runtime.block_on(Zones::with_store(store.clone(), url.clone(), data.epoch(), options, now))?
+            let opened = Zones::with_store(store.clone(), url.clone(), data.epoch(), options, now);
+            process.runtime.block_on(opened)
         }
-        None => runtime.block_on(open_zones(data, settings, options))?,
-    };
-    Ok((zones, StoreRuntime::new(runtime)))
+        None => process.runtime.block_on(open_zones(data, settings, options)),
+    }
 }
 
 /// The tail's own bound lies above the one at which applying waits, so that a record is never half applied.
@@ -208,6 +208,11 @@ fn open_former(
         names.extend(
             stored.map(|(name, _)| name.to_string()).filter(|n| !node.app.deployment.streams.contains_key(n)),
         );
+    }
+    // a process that has no partition yet knows those that its deployment tells
+    if node.owned.all().is_empty() {
+        let is_declared = |name: &String| node.app.deployment.streams.contains_key(name);
+        names.extend(declared.keys().filter(|name| !is_declared(name)).cloned());
     }
     let open = |name: &str| {
         let Some(stored) = node.host.runtime.block_on(node.host.zones.stored_table(name))? else {

@@ -90,6 +90,12 @@ pub trait PartitionClient: Send + Sync {
     /// Errors: `NotFound` if they are not kept.
     fn changes(&self, after: (Offset, u32), cursor: Option<ChangeCursor>) -> Result<ChangesPart>;
 
+    /// Returns the place in the log of a change of the data directory that the cluster was made from: its record in the change log, and its number
+    /// in that.
+    ///
+    /// Errors: `NotFound` if it is not kept; `Invalid` for another place.
+    fn change_place(&self, change: (Offset, u32)) -> Result<(Offset, u32)>;
+
     /// Returns the place of the first change that was made at `time` or later.
     ///
     /// Errors: `NotFound` if it is not kept.
@@ -229,6 +235,10 @@ impl PartitionClient for Partition {
             None => changes.cursor_after(after)?,
         };
         Ok(ChangesPart { next, read: changes.read_from(cursor, end, READ_BYTES)? })
+    }
+
+    fn change_place(&self, (offset, at): (Offset, u32)) -> Result<(Offset, u32)> {
+        self.host.changes.of(self.id).ok_or_else(not_kept)?.place_of_change(offset, at)
     }
 
     fn changes_at(&self, time: Timestamp) -> Result<(Offset, u32)> {

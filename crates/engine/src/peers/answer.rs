@@ -188,6 +188,9 @@ impl Answers {
                 message::encode_changes(&partition.changes(after, cursor)?)
             }
             CallKind::ChangesAt => encode(&partition.changes_at(decode::<Timestamp>(payload)?.0)?, &[]),
+            CallKind::ChangePlace => {
+                encode(&partition.change_place(decode::<(Offset, u32)>(payload)?.0)?, &[])
+            }
             CallKind::Fetch | CallKind::Count | CallKind::TailRows => {
                 Err(Error::invalid(format!("{kind:?} is asked in another way")))
             }

@@ -75,6 +75,8 @@ pub enum CallKind {
     Changes = 19,
     /// Asks where the changes of a time begin.
     ChangesAt = 20,
+    /// Asks where a change of the data directory is that the cluster was made from.
+    ChangePlace = 21,
 }
 
 /// Encodes a payload.
@@ -435,7 +437,7 @@ mod tests {
 
     #[test]
     fn kinds_have_numbers_of_their_own() {
-        for number in 1..=CallKind::ChangesAt as u16 {
+        for number in 1..=CallKind::ChangePlace as u16 {
             assert_eq!(CallKind::try_from(number).map(|kind| kind as u16), Ok(number));
         }
         assert!(CallKind::try_from(0).is_err() && CallKind::try_from(99).is_err());

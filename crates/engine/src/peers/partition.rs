@@ -134,6 +134,10 @@ impl PartitionClient for PeerPartition {
         message::decode_changes(&self.peers.ask(self.id, CallKind::Changes, question)?)
     }
 
+    fn change_place(&self, change: (Offset, u32)) -> Result<(Offset, u32)> {
+        self.ask(CallKind::ChangePlace, &change)
+    }
+
     fn changes_at(&self, time: Timestamp) -> Result<(Offset, u32)> {
         self.ask(CallKind::ChangesAt, &time)
     }

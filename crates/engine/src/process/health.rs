@@ -8,6 +8,8 @@ use tidemill_types::{Error, Result};
 /// Problems that are present now. Each area, or subject of an area, has at most one; so has each source.
 #[derive(Default)]
 pub struct HealthBoard {
+    /// Name of the app, for log lines of a process with several apps.
+    app: Option<String>,
     /// By area and subject within the area; the subject is empty for the area as a whole.
     problems: Mutex<BTreeMap<(&'static str, String), String>>,
     sources: Mutex<BTreeMap<String, String>>,
@@ -19,6 +21,11 @@ pub struct HealthBoard {
 pub type ProblemWatch = Box<dyn Fn() -> Vec<String> + Send + Sync>;
 
 impl HealthBoard {
+    /// Creates the board of an app that shares its process.
+    pub fn of_app(name: &str) -> Self {
+        Self { app: Some(name.to_owned()), ..Self::default() }
+    }
+
     /// Records the problem of `area`, and logs it if it is new.
     pub fn report_problem(&self, area: &'static str, problem: String) {
         self.report_problem_of(area, "", problem);
@@ -29,7 +36,7 @@ impl HealthBoard {
         let key = (area, subject.to_owned());
         let mut problems = self.problems.lock();
         if problems.get(&key) != Some(&problem) {
-            tracing::error!(area, "{problem}");
+            tracing::error!(app = self.app, area, "{problem}");
             problems.insert(key, problem);
         }
     }
@@ -40,7 +47,7 @@ impl HealthBoard {
         let key = (area, String::new());
         let mut problems = self.problems.lock();
         if problems.get(&key) != Some(&reason) {
-            tracing::info!(area, "{reason}");
+            tracing::info!(app = self.app, area, "{reason}");
             problems.insert(key, reason);
         }
     }
@@ -53,7 +60,7 @@ impl HealthBoard {
     /// Removes the problem of `subject` in `area`.
     pub fn clear_problem_of(&self, area: &'static str, subject: &str) {
         if self.problems.lock().remove(&(area, subject.to_owned())).is_some() {
-            tracing::info!(area, subject, "the problem is over");
+            tracing::info!(app = self.app, area, subject, "the problem is over");
         }
     }
 
@@ -81,7 +88,7 @@ impl HealthBoard {
 
     /// Records that a source could not be read to its end, or only in part.
     pub fn report_source_problem(&self, source: &str, error: &Error) {
-        tracing::error!(source, error = %error, "a source has a problem");
+        tracing::error!(app = self.app, source, error = %error, "a source has a problem");
         self.sources.lock().insert(source.to_owned(), error.to_string());
     }
 

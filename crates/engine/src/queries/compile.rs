@@ -193,13 +193,13 @@ fn compile(
     }
     let mut placements = Vec::new();
     for file in &read {
-        placements.push(declare_streams(file, &mut declared, partitioning.partitions, registry)?);
+        placements.push(declare_streams(file, &mut declared, partitioning, registry)?);
     }
     // connectors of `app.toml` know the streams of all files
     for connector in files.connected {
         let file =
             parse_shown_file(&connector.file(&declared)?, Some(connector.app_toml()), registry, variable)?;
-        placements.push(declare_streams(&file, &mut declared, partitioning.partitions, registry)?);
+        placements.push(declare_streams(&file, &mut declared, partitioning, registry)?);
         read.push(file);
     }
     let mut program = Program::compile_with(&sources, &declared)
@@ -260,13 +260,14 @@ fn compile(
 fn declare_streams(
     file: &ParsedFile,
     declared: &mut Vec<Arc<StreamSchema>>,
-    partitions: u32,
+    partitioning: Partitioning,
     registry: &Registry,
 ) -> Result<Placement> {
     let failed = |wrong: Vec<Diagnostic>| Error::invalid(render_all(&wrong, &file.sources));
     let key = |s: &Arc<StreamSchema>| s.key.map(|i| s.fields[i].name.clone());
     let keys = declared.iter().map(|s| (s.name.clone(), key(s))).collect();
-    let placement = placement::place(&file.app, registry, &keys, partitions, file.plan.corrected.is_some());
+    placement::check_parallel(&file.app).map_err(|wrong| failed(vec![wrong]))?;
+    let placement = placement::place(&file.app, registry, &keys, partitioning, file.plan.corrected.is_some());
     for stream in engine_streams(&file.plan).chain(fault_streams(&file.plan)) {
         if !declared.iter().any(|s| s.name == stream.name) {
             let key = placement.keys.get(&stream.name).cloned().flatten();

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::{ElementPlacement, Queries, QueryFile, Unit};
+use super::{ElementPlacement, Queries, QueryFile, Spread, Unit};
 
 /// Each query of each file: what it consists of, where it runs and why, what it keeps.
 pub fn explain(queries: &Queries, partitions: u32) -> String {
@@ -16,7 +16,7 @@ pub fn explain(queries: &Queries, partitions: u32) -> String {
         }
         late(queries, number, file, &mut out);
         for placed in &file.placements {
-            element(file, placed, partitions, &mut out);
+            element(queries, file, placed, partitions, &mut out);
         }
     }
     out
@@ -35,7 +35,13 @@ fn late(queries: &Queries, number: usize, file: &QueryFile, out: &mut String) {
     let _ = writeln!(out, "  retractions go to {}", streams.join(", "));
 }
 
-fn element(file: &QueryFile, placed: &ElementPlacement, partitions: u32, out: &mut String) {
+fn element(
+    queries: &Queries,
+    file: &QueryFile,
+    placed: &ElementPlacement,
+    partitions: u32,
+    out: &mut String,
+) {
     let place = match placed.partitioned {
         true => format!("in each of {partitions} partitions"),
         false => format!("in partition {}", file.home),
@@ -63,7 +69,13 @@ fn element(file: &QueryFile, placed: &ElementPlacement, partitions: u32, out: &m
         let _ = writeln!(out, "{indent}  group {group}");
     }
     if let Some(parallel) = &placed.parallel {
-        let runs = if placed.partitioned { partitions } else { 1 };
-        let _ = writeln!(out, "{indent}  asked for {parallel} at a time, runs {runs} at a time");
+        let read = placed.queries.first().and_then(|(_, facts)| facts.reads.first());
+        let (runs, reason) = match read.and_then(|stream| queries.spread.get(stream)) {
+            _ if !placed.partitioned => (1, String::new()),
+            None => (partitions, String::new()),
+            Some(Spread::Over(instances)) => ((*instances).min(partitions), String::new()),
+            Some(Spread::One(reason)) => (1, format!(": {reason}")),
+        };
+        let _ = writeln!(out, "{indent}  asked for {parallel} at a time, runs {runs} at a time{reason}");
     }
 }

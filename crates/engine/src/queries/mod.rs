@@ -16,6 +16,7 @@ pub mod files;
 mod late_policy;
 mod log_lines;
 pub(crate) mod output;
+mod partitioner;
 pub mod placement;
 mod properties;
 mod retraction_streams;
@@ -29,7 +30,7 @@ use std::sync::Arc;
 use tidemill_connect::StoreMonitor;
 use tidemill_flow::plan::AppPlan;
 use tidemill_rules::Program;
-use tidemill_types::{Error, FieldType, PartitionId, Result, did_you_mean, partition_of_key};
+use tidemill_types::{Error, FieldType, PartitionId, Result, did_you_mean};
 
 use crate::app::settings::ChangedQueries;
 use crate::directory::partitioning::HomeRule;
@@ -37,6 +38,7 @@ use crate::document_tables::DocumentTables;
 
 pub use late_policy::{LatePolicy, LateRule};
 pub use log_lines::{LogBatch, LogLines};
+pub use partitioner::{BatchPartitioner, Partitioner, Spread};
 pub use placement::ElementPlacement;
 
 /// The compiled `*.siddhi` files of an app.
@@ -50,6 +52,8 @@ pub struct Queries {
     readers: Vec<Vec<usize>>,
     /// By stream of the program, the homes of the units that read it and run in one partition, in order.
     reader_homes: Vec<Vec<PartitionId>>,
+    /// Streams without a key, by name, whose readers ask for several instances of themselves.
+    pub spread: BTreeMap<String, Spread>,
     /// Rule by which files got their homes.
     pub home_rule: HomeRule,
     /// True if rules look at what queries emit, or queries at what rules emit.
@@ -230,80 +234,13 @@ impl Queries {
             homes.sort_unstable();
             homes.dedup();
         }
+        self.spread = partitioner::spread_streams(&self, program);
         let emits = program.emits();
         let to_rules = self.units.iter().flat_map(|u| u.outputs.values().chain(u.retractions.values()));
         self.rules_and_queries_interact =
             to_rules.clone().any(|o| !program.stream_rules(o.stream).rules.is_empty())
                 || emits.iter().any(|stream| !self.readers[*stream].is_empty());
         self
-    }
-
-    /// Returns the partitioner, which knows where events of streams without a key live.
-    pub fn partitioner(&self, program: &Program, partitions: u32) -> Partitioner {
-        Partitioner { partitions, stream_homes: self.stream_homes(program), pinned_streams: BTreeMap::new() }
-    }
-
-    /// Returns the partitions of streams without a key that are wanted in some: one of these. Streams that a file reads
-    /// together have the same one, so that they reach its queries in the order in which they arrived.
-    fn stream_homes(&self, program: &Program) -> BTreeMap<String, PartitionId> {
-        let streams = program.streams();
-        let mut groups: Vec<BTreeSet<usize>> = Vec::new();
-        for unit in self.units.iter().filter(|unit| !unit.partitioned) {
-            let mut group: BTreeSet<usize> =
-                unit.inputs.keys().copied().filter(|stream| streams[*stream].key.is_none()).collect();
-            let (joined, others) = groups.into_iter().partition(|known| !known.is_disjoint(&group));
-            groups = others;
-            group.extend(joined.into_iter().flat_map(|known: BTreeSet<usize>| known));
-            groups.push(group);
-        }
-        let mut homes = BTreeMap::new();
-        for group in &groups {
-            let wanted: BTreeSet<PartitionId> =
-                group.iter().flat_map(|stream| self.reader_homes(*stream)).copied().collect();
-            let names: BTreeSet<&str> = group.iter().map(|stream| streams[*stream].name.as_str()).collect();
-            let Some(first) = names.first() else { continue };
-            let place = partition_of_key(first.as_bytes(), wanted.len() as u32);
-            let Some(home) = wanted.iter().nth(place.0 as usize) else { continue };
-            homes.extend(names.iter().map(|name| ((*name).to_owned(), *home)));
-        }
-        homes
-    }
-}
-
-/// Assignment of events to partitions.
-#[derive(Debug, Clone, Default)]
-pub struct Partitioner {
-    /// Number of partitions.
-    pub partitions: u32,
-    /// Streams without a key whose events are wanted in some partitions, with the one of these in which they live from the start.
-    stream_homes: BTreeMap<String, PartitionId>,
-    /// Streams without a key that stay where their events lie, whatever queries want.
-    pinned_streams: BTreeMap<String, PartitionId>,
-}
-
-impl Partitioner {
-    /// All streams spread by key, those without one by their names.
-    pub fn new(partitions: u32) -> Self {
-        Self { partitions, ..Self::default() }
-    }
-
-    /// The same, with streams that stay where they are.
-    #[must_use]
-    pub fn with_pinned(self, kept: &BTreeMap<String, PartitionId>) -> Self {
-        Self { pinned_streams: kept.clone(), ..self }
-    }
-
-    /// The partition of a key.
-    pub fn for_key(&self, key: &[u8]) -> PartitionId {
-        partition_of_key(key, self.partitions)
-    }
-
-    /// The partition of a stream's events without a key, and of rows that could not be read.
-    pub fn for_stream(&self, name: &str) -> PartitionId {
-        match self.pinned_streams.get(name) {
-            Some(kept) => *kept,
-            None => self.stream_homes.get(name).copied().unwrap_or_else(|| self.for_key(name.as_bytes())),
-        }
     }
 }
 

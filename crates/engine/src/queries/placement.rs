@@ -1,16 +1,18 @@
 //! Placement of the queries of a file.
 //!
 //! A query runs in every partition when what it needs to know of an event lies where the event lies: it looks at each
-//! event by itself, or keeps something for each key of a stream that is spread by that key. Everything else runs in one
-//! partition, the home of the file, to which the events of the streams that it reads travel.
+//! event by itself, or keeps something for each key of a stream that is spread by that key. If the stream has no key, the query has to
+//! give up the order of its events, by `@dist(parallel='4')`. Everything else runs in one partition, the home of the file, to which the
+//! events of the streams that it reads travel.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use tidemill_flow::Registry;
 use tidemill_flow::plan::AppPlan;
+use tidemill_lang::Diagnostic;
 use tidemill_lang::siddhi::ast::{
-    Annotation, App, Definition, ExecutionElement, ExprKind, Partition, PartitionKeyKind, Query, Scope,
-    SelectItems,
+    Annotation, AnnotationEntry, App, Definition, ExecutionElement, ExprKind, Partition, PartitionKeyKind,
+    Query, Scope, SelectItems,
 };
 
 use tidemill_types::PartitionId;
@@ -29,8 +31,8 @@ pub struct ElementPlacement {
     pub queries: Vec<(String, QueryProperties)>,
     /// The name of its group: `@dist(execGroup='…')`.
     pub group: Option<String>,
-    /// `@dist(parallel='…')`.
-    pub parallel: Option<String>,
+    /// Instances for which it asks by `@dist(parallel='…')`.
+    pub parallel: Option<u32>,
     /// The key of a `partition with` block, as text.
     pub partition_key: Option<String>,
     /// By stream that it writes, the attribute that holds the key of what it reads.
@@ -88,7 +90,7 @@ struct Placer<'a> {
     keys: &'a BTreeMap<String, Option<String>>,
     /// Tables, named windows, aggregations, triggers.
     stores: BTreeMap<&'a str, &'static str>,
-    partitions: u32,
+    partitioning: Partitioning,
     /// True if nothing runs in every partition.
     global_only: bool,
 }
@@ -100,7 +102,7 @@ pub fn place(
     app: &App,
     registry: &Registry,
     keys: &BTreeMap<String, Option<String>>,
-    partitions: u32,
+    partitioning: Partitioning,
     corrected: bool,
 ) -> Placement {
     let stores = app.definitions.iter().filter_map(|d| {
@@ -114,7 +116,7 @@ pub fn place(
         Some((d.name().name.as_str(), kind))
     });
     let stores = stores.collect();
-    let mut context = Placer { app, registry, keys, stores, partitions, global_only: false };
+    let mut context = Placer { app, registry, keys, stores, partitioning, global_only: false };
     let placement = context.place();
     if !corrected || placement.elements.iter().all(|placed| placed.partitioned) {
         return placement;
@@ -176,12 +178,12 @@ impl Placer<'_> {
         let facts = properties::analyze(query, self.registry);
         let name = name_of(query, number);
         let key = facts.reads.first().and_then(|stream| self.key_of(stream, inferred));
-        let why = self.placement_reason(&facts, key.as_deref());
+        let (group, parallel) = dist_options(&query.annotations);
+        let why = self.placement_reason(&facts, key.as_deref(), parallel);
         let key_out = vec![(
             facts.writes.clone(),
             key.filter(|_| why.is_err()).and_then(|k| passed_through_column(query, &k)),
         )];
-        let (group, parallel) = dist_options(&query.annotations);
         let (everywhere, why) = match why {
             Ok(reason) => (false, reason),
             Err(reason) => (true, reason),
@@ -198,11 +200,20 @@ impl Placer<'_> {
     }
 
     /// Why a query has to see all events; as error, why it need not.
-    fn placement_reason(&self, facts: &QueryProperties, key: Option<&str>) -> Result<String, String> {
+    fn placement_reason(
+        &self,
+        facts: &QueryProperties,
+        key: Option<&str>,
+        parallel: Option<u32>,
+    ) -> Result<String, String> {
         if let Some(reason) = self.global_reason(facts) {
             return Ok(reason);
         }
         let Some(key) = key else {
+            let asks = self.partitioning.home_rule >= HomeRule::Parallel && parallel > Some(1);
+            if asks && facts.retained_state.is_empty() {
+                return Err("looks at each event by itself, in any order (@dist)".into());
+            }
             return Ok(format!("{} has no key", facts.reads.first().map_or("", String::as_str)));
         };
         if facts.retained_state.is_empty() {
@@ -216,7 +227,7 @@ impl Placer<'_> {
 
     /// Why a query cannot run in every partition wherever its events lie.
     fn global_reason(&self, facts: &QueryProperties) -> Option<String> {
-        if self.partitions == 1 {
+        if self.partitioning.partitions == 1 {
             return Some("there is one partition".into());
         }
         if self.global_only {
@@ -328,11 +339,29 @@ fn given_name(query: &Query) -> Option<String> {
     info.element("name").map(|name| name.value.value.clone())
 }
 
+/// Checks the numbers of `@dist(parallel='…')`. Errors: one is not a number of instances.
+pub fn check_parallel(app: &App) -> Result<(), Diagnostic> {
+    let annotations = app.elements.iter().flat_map(|element| match element {
+        ExecutionElement::Query(query) => query.annotations.as_slice(),
+        ExecutionElement::Partition(block) => block.annotations.as_slice(),
+    });
+    let asked = annotations.filter(|a| a.is("dist")).filter_map(|dist| dist.element("parallel"));
+    for parallel in asked.filter(|parallel| instances(parallel).is_none()) {
+        let message = format!("`{}` is not a number of instances, from 1", parallel.value.value);
+        return Err(Diagnostic::error("E0104", parallel.value.span, message).expected(["'4'"]));
+    }
+    Ok(())
+}
+
+fn instances(parallel: &AnnotationEntry) -> Option<u32> {
+    parallel.value.value.trim().parse().ok().filter(|instances| *instances > 0)
+}
+
 /// `@dist(execGroup='…', parallel='…')`.
-fn dist_options(annotations: &[Annotation]) -> (Option<String>, Option<String>) {
+fn dist_options(annotations: &[Annotation]) -> (Option<String>, Option<u32>) {
     let Some(dist) = annotations.iter().find(|a| a.is("dist")) else { return (None, None) };
-    let element = |key: &str| dist.element(key).map(|e| e.value.value.clone());
-    (element("execGroup"), element("parallel"))
+    let group = dist.element("execGroup").map(|e| e.value.value.clone());
+    (group, dist.element("parallel").and_then(instances))
 }
 
 fn key_text(kind: &PartitionKeyKind, stream: &str) -> String {

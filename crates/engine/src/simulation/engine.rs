@@ -33,6 +33,7 @@ use crate::node::Node;
 use crate::partition::Partition;
 use crate::planted_bugs::PLANTED_FAILURE;
 use crate::process::clock::Clock;
+use crate::process::services::Process;
 
 /// Start of the simulated time: 2020-01-01T00:00:00Z.
 const START_TIME: i64 = 1_577_836_800_000_000;
@@ -98,12 +99,13 @@ const SLEEPS_UNTIL_ROOM: u32 = 20;
 pub struct SimClock {
     now: AtomicI64,
     sleeps: AtomicU32,
-    power: Mutex<Option<(SimDisk, Weak<Node>)>>,
+    /// Disks of the machines, each with the engine on it.
+    power: Mutex<Vec<(SimDisk, Weak<Node>)>>,
 }
 
 impl SimClock {
     pub fn new() -> Arc<Self> {
-        Arc::new(Self { now: AtomicI64::new(START_TIME), sleeps: AtomicU32::new(0), power: Mutex::new(None) })
+        Arc::new(Self { now: AtomicI64::new(START_TIME), sleeps: AtomicU32::new(0), power: Mutex::default() })
     }
 
     /// Advances the time by `duration`.
@@ -130,14 +132,15 @@ impl Clock for SimClock {
     fn sleep(&self, duration: Duration) {
         self.advance(duration);
         let sleeps = self.sleeps.fetch_add(1, Ordering::SeqCst);
-        let Some((disk, node)) = &*self.power.lock() else { return };
-        if sleeps % SLEEPS_UNTIL_ROOM == SLEEPS_UNTIL_ROOM - 1 {
-            disk.set_room(None);
-        }
-        if disk.is_stopped()
-            && let Some(node) = node.upgrade()
-        {
-            node.set_stopping();
+        for (disk, node) in &*self.power.lock() {
+            if sleeps % SLEEPS_UNTIL_ROOM == SLEEPS_UNTIL_ROOM - 1 {
+                disk.set_room(None);
+            }
+            if disk.is_stopped()
+                && let Some(node) = node.upgrade()
+            {
+                node.set_stopping();
+            }
         }
     }
 }
@@ -174,6 +177,8 @@ pub struct Machine {
     pub disk: SimDisk,
     pub store: Arc<FaultyStore>,
     pub clock: Arc<SimClock>,
+    /// Process of the engine, if others are in it.
+    pub process: Option<Arc<Process>>,
     /// Digests of what the engines on it have applied.
     pub digests: Arc<DigestAudit>,
     /// True if the app has queries with timers.
@@ -190,6 +195,7 @@ impl Machine {
             disk: SimDisk::default(),
             store,
             clock: SimClock::new(),
+            process: None,
             digests: Arc::default(),
             timed,
             keys: None,
@@ -201,6 +207,7 @@ impl Machine {
         let disk: Arc<dyn Disk> = Arc::new(self.disk.clone());
         let url = Url::parse("memory:///tables").expect("a valid URL");
         let environment = Environment {
+            process: self.process.clone(),
             clock: self.clock.clone(),
             disk: disk.clone(),
             log: Arc::new(SimLogProvider(self.disk.clone(), self.digests.clone())),
@@ -211,12 +218,13 @@ impl Machine {
             connectors: Connectors::Refused,
             ..Environment::default()
         };
-        *self.clock.power.lock() = None;
+        // the engine that was on this machine has ended
+        self.clock.power.lock().retain(|(_, node)| node.strong_count() > 0);
         let data = DataDir::open(Path::new(DIR), disk, Partitioning::new(PARTITIONS))?;
         let mut app = app(self.timed);
         app.settings.encryption.keys.clone_from(&self.keys);
         let (node, recovery) = deploy::open(&data, Some(app), &environment)?;
-        *self.clock.power.lock() = Some((self.disk.clone(), Arc::downgrade(&node)));
+        self.clock.power.lock().push((self.disk.clone(), Arc::downgrade(&node)));
         Ok(SimEngine { node, recovery, _data: data })
     }
 }

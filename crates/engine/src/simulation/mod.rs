@@ -19,6 +19,7 @@ mod outcome;
 mod outside;
 mod placement;
 mod shared_log;
+mod two_apps;
 mod two_engines;
 mod world;
 
@@ -120,6 +121,17 @@ fn choose<T: Copy>(rng: &mut StdRng, all: &[(T, u32)]) -> Option<T> {
 pub fn run(seed: u64, options: &SimulationOptions) -> Result<SimulationReport, String> {
     crate::planted_bugs::plant(options.bug);
     let result = world::World::new(seed, options.encrypted).and_then(|world| world.run(options.steps));
+    crate::planted_bugs::plant(None);
+    result.map_err(|violation| format!("seed {seed}: {violation}"))
+}
+
+/// Simulates two apps in one process: each has an engine on devices of its own, which fail at other times than those of the other one. The
+/// seed also decides which of them takes the next of `steps` steps.
+///
+/// Errors: what the auditors of one of them found, with the step at which they looked.
+pub fn run_two_apps(seed: u64, steps: usize, bug: Option<PlantedBug>) -> Result<SimulationReport, String> {
+    crate::planted_bugs::plant(bug);
+    let result = two_apps::run(seed, steps);
     crate::planted_bugs::plant(None);
     result.map_err(|violation| format!("seed {seed}: {violation}"))
 }

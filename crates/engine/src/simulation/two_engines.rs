@@ -226,7 +226,7 @@ impl TwoEngines {
             store: FaultyStore::over(Arc::new(object_store::memory::InMemory::new())),
             clock,
             log: Arc::new(log),
-            shared: SharedPartitions { commits: Arc::new(CommitBoard::keeping()) },
+            shared: SharedPartitions { commits: Arc::new(CommitBoard::keeping()), origin: None },
             standbys,
             digests: Arc::default(),
             timed: is_timed(seed),
@@ -268,13 +268,14 @@ impl TwoEngines {
         let disk: Arc<dyn Disk> = Arc::new(self.disk.clone());
         let url = Url::parse("memory:///tables").map_err(|e| e.to_string())?;
         let environment = Environment {
+            process: None,
             clock: self.clock.clone(),
             disk: disk.clone(),
             log: Arc::new(LogOutside(self.log.clone())),
             table_store: Some(TableStore { store: self.store.clone(), url }),
             shared: Some(match self.standbys {
                 // each of them decides by its own replicas
-                true => SharedPartitions { commits: Arc::default() },
+                true => SharedPartitions { commits: Arc::default(), origin: None },
                 false => self.shared.clone(),
             }),
             partition_store: self.partition_store(engine).map_err(|e| e.to_string())?,

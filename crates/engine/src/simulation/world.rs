@@ -74,7 +74,7 @@ const STEPS: [(Step, u32); 20] = [
 /// A machine, the engine on it, and what its users know.
 pub struct World {
     rng: StdRng,
-    machine: Machine,
+    pub(super) machine: Machine,
     engine: Option<SimEngine>,
     /// Weights of the steps; each run has its own, so that some runs crash often and others hardly.
     weights: Vec<(Step, u32)>,
@@ -113,11 +113,23 @@ impl World {
 
     /// Runs `steps` steps, then a last audit before and after a restart.
     pub fn run(mut self, steps: usize) -> Result<SimulationReport, String> {
-        self.start().map_err(|e| format!("first start: {e}"))?;
-        for number in 0..steps {
-            let step = super::choose(&mut self.rng, &self.weights).unwrap_or(Step::Apply);
-            self.step(step).map_err(|e| format!("step {number} ({step:?}): {e}"))?;
-        }
+        self.begin()?;
+        (0..steps).try_for_each(|number| self.random_step(number))?;
+        self.finish()
+    }
+
+    pub(super) fn begin(&mut self) -> Result<(), String> {
+        self.start().map_err(|e| format!("first start: {e}"))
+    }
+
+    /// Takes a step that the seed decides. `number` is for the message of a violation.
+    pub(super) fn random_step(&mut self, number: usize) -> Result<(), String> {
+        let step = super::choose(&mut self.rng, &self.weights).unwrap_or(Step::Apply);
+        self.step(step).map_err(|e| format!("step {number} ({step:?}): {e}"))
+    }
+
+    /// Audits before and after a restart.
+    pub(super) fn finish(mut self) -> Result<SimulationReport, String> {
         self.audit().map_err(|e| format!("last audit: {e}"))?;
         self.crash(Crash::Power).map_err(|e| format!("last start: {e}"))?;
         self.audit().map_err(|e| format!("audit after the last start: {e}"))?;

@@ -10,6 +10,7 @@ use crossbeam_channel::{Receiver, Sender};
 use tidemill_connect::{Acknowledgement, ConnectorHealth, Source, SourceBatch, SplitPositions};
 use tidemill_log::{AppendReceipt, Ticket};
 use tidemill_types::{Offset, PartitionId, Result};
+use xxhash_rust::xxh3::xxh3_64;
 
 use super::reader::SourceReader;
 use crate::entry::{Entry, Events, RejectedRow, SourcePosition};
@@ -176,7 +177,8 @@ impl SourceAppender<'_> {
         let node = self.node;
         let everything = vec![0; node.host.partitions()];
         let mut rejected = self.rejected_rows(&batch, self.name, &everything);
-        let split = batch.rows.split(&node.app.deployment.partitioner)?;
+        let homes = node.app.deployment.partitioner.of_batch(node.app.number_batches(1));
+        let split = batch.rows.split(homes)?;
         let mut records = vec![];
         for (p, rows) in split.into_iter().enumerate() {
             let rejected = rejected.remove(&p).unwrap_or_default();
@@ -205,7 +207,8 @@ impl SourceAppender<'_> {
         let rows = batch.rows.split_from(
             &batch.row_numbers,
             &of.positions.by_partition,
-            &node.app.deployment.partitioner,
+            // events that are read again have to come to the same partition, which knows that it has them
+            node.app.deployment.partitioner.of_batch(xxh3_64(of.positions.name.as_bytes())),
         )?;
         let now = node.host.clock.monotonic();
         let mut records = vec![];

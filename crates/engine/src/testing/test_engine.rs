@@ -31,6 +31,7 @@ use crate::jobs::timers;
 use crate::node::Node;
 use crate::partition::Partition;
 use crate::process::clock::{Clock, ManualClock};
+use crate::process::services::Process;
 use crate::process::store_runtime::StoreRuntime;
 use crate::queries::compile::CompiledApp;
 use crate::running_app::RunningApp;
@@ -141,7 +142,7 @@ impl TestEngine {
     pub fn send_event(&mut self, stream: usize, batch: RecordBatch, at: Timestamp) -> Result<()> {
         self.advance_clock(at, false)?;
         let schema = self.node.app.deployment.program.streams()[stream].clone();
-        let home = partition_of_row(&schema, &batch, 0, &self.node.app.deployment.partitioner);
+        let home = partition_of_row(&schema, &batch, 0, self.node.app.deployment.partitioner.of_batch(0));
         let events = Events { parts: vec![(schema, batch)], ..Events::default() };
         self.write(home, Entry::Events(events)).map(|_| ())
     }
@@ -430,6 +431,7 @@ fn node_in_memory(app: &App, compiled: &CompiledApp, clock: Arc<ManualClock>) ->
     let log = MemoryLog::new(partitions).with_clock(LogClock::new(move || log_clock.now()));
     let log = Arc::new(log);
     let settings = &deployment.settings;
-    let host = Host::new(PathBuf::new(), Arc::new(OsDisk), settings, clock, log, zones, runtime);
+    let process = Process::on_runtime(settings, clock, runtime);
+    let host = Host::new(PathBuf::new(), Arc::new(OsDisk), settings, process, log, zones);
     Ok(Node::new(host, RunningApp::new(deployment, tables, SinkSet::default())))
 }

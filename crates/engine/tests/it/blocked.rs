@@ -30,14 +30,14 @@ const QUERIES: &str = "@key('k') define stream In (k string, n double);
 
 /// Lets numbers pass. Zero waits until the gate is open, and a negative one is a defect.
 #[derive(Debug, Default)]
-struct Gate {
-    is_reached: AtomicBool,
+pub struct Gate {
+    pub is_reached: AtomicBool,
     open: Mutex<bool>,
     opened: Condvar,
 }
 
 impl Gate {
-    fn set_open(&self) {
+    pub fn set_open(&self) {
         *self.open.lock() = true;
         self.opened.notify_all();
     }
@@ -55,16 +55,21 @@ impl Function for Gate {
     }
 }
 
-fn app(gate: &Arc<Gate>) -> App {
+/// Returns the functions with `own:pass`, which is the gate.
+pub fn registry(gate: &Arc<Gate>) -> Registry {
     let mut registry = Registry::standard();
     let gate = gate.clone();
     registry.function("own:pass", move |_| {
         let function: Arc<dyn Function> = gate.clone();
         Ok((function, FieldType::Double))
     });
+    registry
+}
+
+fn app(gate: &Arc<Gate>) -> App {
     let mut app = quiet(App::from_texts("own", Some(RULES), &[("own.siddhi", QUERIES)]));
     app.settings.partitions = 4;
-    app.with_registry(registry)
+    app.with_registry(registry(gate))
 }
 
 fn events(n: f64) -> String {

@@ -203,9 +203,9 @@ fn state_that_is_elsewhere_is_not_lost_in_silence() {
         "{text}"
     );
     // a rule that this version does not know
-    std::fs::write(dir.path().join("meta.json"), "{\"format\":3,\"partitions\":4,\"epoch\":1}").unwrap();
+    std::fs::write(dir.path().join("meta.json"), "{\"format\":4,\"partitions\":4,\"epoch\":1}").unwrap();
     let refused = Engine::open(dir.path(), None).err().unwrap().to_string();
-    assert!(refused.contains("format 3; this version reads the formats 1 to 2"), "{refused}");
+    assert!(refused.contains("format 4; this version reads the formats 1 to 3"), "{refused}");
     std::fs::write(dir.path().join("meta.json"), meta).unwrap();
     let engine = Engine::open(dir.path(), None).unwrap();
     assert_eq!(stores(&engine).0.len(), 5);

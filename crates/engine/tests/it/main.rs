@@ -16,6 +16,7 @@ mod duplicates;
 mod full_disk;
 mod homes;
 mod outages;
+mod parallel;
 mod power;
 mod queries;
 mod reads;
@@ -31,6 +32,7 @@ mod tables;
 mod testing;
 mod together;
 mod transactions;
+mod two_apps;
 
 use std::path::Path;
 

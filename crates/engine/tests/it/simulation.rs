@@ -2,7 +2,7 @@
 //! simulate`.
 
 use tidemill_engine::simulation::{
-    MovesReport, PlantedBug, SimulationOptions, SimulationReport, run, run_two_engines,
+    MovesReport, PlantedBug, SimulationOptions, SimulationReport, run, run_two_apps, run_two_engines,
 };
 
 /// Seeds within which a planted bug must be found.
@@ -55,6 +55,28 @@ fn planted_bugs_are_found() {
         println!("{bug:?}: {found:?}");
         assert!(found.is_some(), "{bug:?} is not found with seeds up to {SEEDS_MAX}");
     }
+}
+
+/// Steps of a simulation of two apps.
+const STEPS_OF_APPS: usize = 240;
+
+#[test]
+fn two_apps_in_one_process_lose_and_double_nothing() {
+    let mut total = SimulationReport::default();
+    for seed in 1..=8 {
+        total.add(&run_two_apps(seed, STEPS_OF_APPS, None).unwrap_or_else(|violation| panic!("{violation}")));
+    }
+    println!("{total:?}");
+    assert!(total.kills + total.power_failures > 20, "apps end without a stop while the other one works");
+    assert!(total.checkpoints > 20 && total.store_faults > 20, "{total:?}");
+    let found = |bug| (1..=SEEDS_MAX).find_map(|seed| run_two_apps(seed, STEPS_OF_APPS, Some(bug)).err());
+    let violation = found(PlantedBug::FlushBeforeDurable);
+    assert!(violation.is_some(), "a planted bug is not found with seeds up to {SEEDS_MAX}");
+}
+
+#[test]
+fn simulation_of_two_apps_repeats_exactly() {
+    assert_eq!(run_two_apps(7, STEPS_OF_APPS, None), run_two_apps(7, STEPS_OF_APPS, None));
 }
 
 /// Steps of a simulation of two engines.

@@ -117,6 +117,15 @@ impl PatternMatcher {
         }
     }
 
+    /// Lets the next [`Self::save`] copy the matches, to be written later, if there are at least `matches_min`. Those of the automaton are
+    /// written at once.
+    pub fn share(&mut self, matches_min: usize) {
+        match &mut self.kind {
+            MatcherKind::Linear(chain) => chain.share(matches_min),
+            MatcherKind::Nfa(_) => {}
+        }
+    }
+
     /// Writes the state.
     pub fn save(&self, out: &mut SnapshotWriter<'_>) -> Result<(), Error> {
         match &self.kind {

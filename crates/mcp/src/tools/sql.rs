@@ -43,7 +43,12 @@ pub(crate) async fn query(context: ToolContext, arguments: SqlArguments) -> Resu
     if !(1..=options.rows_max).contains(&rows_max) {
         return Err(Error::invalid(format!("max_rows = {rows_max}: expected 1 to {}", options.rows_max)));
     }
-    let EncodedReply { columns, mut pieces } = run(&context, query, Format::Ndjson).await?;
+    let EncodedReply { columns, mut pieces, is_endless } = run(&context, query, Format::Ndjson).await?;
+    if is_endless {
+        return Err(Error::invalid(
+            "a tool answers once, and the rows of tail() have no end: select from the stream itself",
+        ));
+    }
     let columns: Vec<String> =
         columns.iter().map(|column| format!("{} {}", column.name, column.type_name)).collect();
     let mut text = Vec::new();

@@ -137,7 +137,11 @@ impl Database for ScriptedSql {
             let columns = vec![ResultColumn { name: "n".to_owned(), type_name: "bigint".to_owned() }];
             if let Some(planned) = request.text.strip_prefix("EXPLAIN ") {
                 let plan = Bytes::from(format!("{format} plan of {planned}\n"));
-                return Ok(EncodedReply { columns, pieces: stream::iter([Ok(plan)]).boxed() });
+                return Ok(EncodedReply {
+                    columns,
+                    pieces: stream::iter([Ok(plan)]).boxed(),
+                    is_endless: false,
+                });
             }
             assert_eq!(format, Format::Ndjson);
             if let Some(hidden) = request.text.strip_prefix("SELECT * FROM events.") {
@@ -155,12 +159,18 @@ impl Database for ScriptedSql {
                 "rows" | "*" => (0..n.clamp(1, 100_000)).map(|row| format!("{{\"n\":{row}}}\n")).collect(),
                 "long" => format!("{{\"n\":\"{}\"}}\n", "x".repeat(n)).repeat(3),
                 "none" => String::new(),
-                "wait" => return Ok(EncodedReply { columns, pieces: stream::pending().boxed() }),
+                "wait" => {
+                    return Ok(EncodedReply {
+                        columns,
+                        pieces: stream::pending().boxed(),
+                        is_endless: false,
+                    });
+                }
                 _ => return Err(Error::invalid(format!("expected a query, found `{}`", request.text))),
             };
             let pieces: Vec<Result<Bytes>> =
                 text.as_bytes().chunks(7).map(|piece| Ok(Bytes::copy_from_slice(piece))).collect();
-            Ok(EncodedReply { columns, pieces: stream::iter(pieces).boxed() })
+            Ok(EncodedReply { columns, pieces: stream::iter(pieces).boxed(), is_endless: false })
         })
     }
 

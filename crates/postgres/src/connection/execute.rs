@@ -244,7 +244,8 @@ impl Connection {
             None => found,
         };
         let zone = self.session.settings.zone().clone();
-        let rows = OpenRows::new(columns.into(), portal.formats.clone(), zone, reply.batches, text);
+        let mut rows = OpenRows::new(columns.into(), portal.formats.clone(), zone, reply.batches, text);
+        rows.is_endless = reply.is_endless;
         Ok(PortalRows::Open(Box::new(rows)))
     }
 
@@ -290,9 +291,9 @@ impl Connection {
             if is_simple {
                 output::row_description(&mut self.wire.output, &rows.columns, &portal.formats);
             }
-            sent = self.send_rows(rows, rows_max).await?;
-            // as in PostgreSQL, a client that has got as many rows as it wanted does not learn whether they were all
-            if rows_max == Some(sent) {
+            let has_ended;
+            (sent, has_ended) = self.send_rows(rows, rows_max).await?;
+            if !has_ended {
                 return Ok(Reply::Suspended);
             }
             portal.rows = PortalRows::Ended;
@@ -304,17 +305,28 @@ impl Connection {
         }))
     }
 
-    /// Sends rows, at most `rows_max`. Returns their number, which is less if there are no more.
-    async fn send_rows(&mut self, rows: &mut OpenRows, rows_max: Option<u64>) -> Result<u64> {
+    /// Sends rows, at most `rows_max`. Returns their number, and whether there are no more. As in PostgreSQL, a client that has got as many
+    /// rows as it wanted does not learn whether they were all. Of rows without an end, a client that wants some gets those that are there,
+    /// and waits for one.
+    async fn send_rows(&mut self, rows: &mut OpenRows, rows_max: Option<u64>) -> Result<(u64, bool)> {
         let mut sent = 0;
-        while rows_max != Some(sent) && self.fill(rows).await? {
+        while rows_max != Some(sent) {
+            if rows.is_endless && !rows.fill_now()? {
+                if rows_max.is_some() && sent > 0 {
+                    return Ok((sent, false));
+                }
+                self.wire.flush().await?;
+            }
+            if !self.fill(rows).await? {
+                return Ok((sent, true));
+            }
             while rows.has_row() && rows_max != Some(sent) && self.wire.output.len() < OUTPUT_BYTES {
                 rows.put_row(&mut self.wire.output)?;
                 sent += 1;
             }
             self.flush_rows().await?;
         }
-        Ok(sent)
+        Ok((sent, false))
     }
 
     /// Waits for rows of the database, or for the client to go.
@@ -363,7 +375,13 @@ impl Connection {
         };
         let mut writer = CopyWriter::new(options.clone(), &rows.columns, &mut self.wire.output)?;
         let mut sent = 0;
-        while self.fill(&mut rows).await? {
+        loop {
+            if rows.is_endless && !rows.fill_now()? {
+                self.wire.flush().await?;
+            }
+            if !self.fill(&mut rows).await? {
+                break;
+            }
             while rows.has_row() && self.wire.output.len() < OUTPUT_BYTES {
                 writer.put_row(&mut rows, &mut self.wire.output)?;
                 sent += 1;
@@ -432,19 +450,26 @@ impl Connection {
         }
         let mut taken = 0;
         if let PortalRows::Open(rows) = &mut cursor.rows {
+            let mut has_ended = false;
             if !is_simple {
                 rows.set_formats(formats)?;
             }
             match is_move {
                 true => {
-                    while rows_max != Some(taken) && self.fill(rows).await? {
-                        rows.skip_row();
-                        taken += 1;
+                    while rows_max != Some(taken) && !has_ended {
+                        if rows.is_endless && taken > 0 && !rows.fill_now()? {
+                            break;
+                        }
+                        has_ended = !self.fill(rows).await?;
+                        if !has_ended {
+                            rows.skip_row();
+                            taken += 1;
+                        }
                     }
                 }
-                false => taken = self.send_rows(rows, rows_max).await?,
+                false => (taken, has_ended) = self.send_rows(rows, rows_max).await?,
             }
-            if rows_max != Some(taken) {
+            if has_ended {
                 cursor.rows = PortalRows::Ended;
             }
         }

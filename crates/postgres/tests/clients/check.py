@@ -270,6 +270,34 @@ def many_values():
     assert "lost" not in ids
 
 
+@check("sqlalchemy")
+def new_rows_with_psycopg():
+    insert = 'INSERT INTO "Sent" (id, client, n) VALUES (%s, %s, %s)'
+    tail = "SELECT id, n FROM tail('Sent', 'start') WHERE client = 'psycopg-tail'"
+    with psycopg_connection(autocommit=True) as reader, psycopg_connection(autocommit=True) as writer:
+        writer.execute(insert, ("w0", "psycopg-tail", 0))
+        rows = reader.cursor().stream(tail)
+        expect(next(rows), ("w0", 0))
+        for row in range(1, 4):
+            writer.execute(insert, (f"w{row}", "psycopg-tail", row))
+            expect(next(rows), (f"w{row}", row))
+        # a generator that is closed cancels its statement
+        rows.close()
+        expect(reader.execute("SELECT 1").fetchone(), (1,))
+    with psycopg_connection() as reader, psycopg_connection(autocommit=True) as writer:
+        cursor = reader.cursor("new_rows")
+        cursor.execute(tail)
+        found = []
+        while len(found) < 4:
+            rows = cursor.fetchmany(100)
+            assert rows, "a cursor without an end has waited for a row"
+            found += rows
+        expect(sorted(found), [(f"w{row}", row) for row in range(4)])
+        writer.execute(insert, ("w4", "psycopg-tail", 4))
+        expect(cursor.fetchmany(100), [("w4", 4)])
+        cursor.close()
+
+
 @check("asyncpg")
 def records_that_are_copied():
     import asyncio

@@ -349,7 +349,7 @@ impl Database for FixedDatabase {
                 let _ = &running;
             });
             let origins = origins(&request, &schema);
-            Ok(BatchReply { schema, batches: batches.boxed(), origins })
+            Ok(BatchReply { schema, batches: batches.boxed(), origins, is_endless: false })
         })
     }
 

@@ -105,7 +105,7 @@ pub(crate) async fn send(
     let options =
         SendOptions { durability: params.durability, wait: params.wait, origin: super::ORIGIN.to_owned() };
     let bytes_max = call.app.options.body_bytes_max;
-    let body = content.into_bytes();
+    let (body, principal) = (content.into_bytes(), call.principal.clone());
     let reply = call.engine(move |engine| match format {
         EventsFormat::Text(format) => engine.send_json(&stream, &body, format, &options).map(Ok),
         EventsFormat::Arrow => send_columns(engine, &stream, &options, |schema, now| {
@@ -116,7 +116,7 @@ pub(crate) async fn send(
         }),
     });
     match reply.await? {
-        Ok(reply) => Ok(with_status(reply.into())),
+        Ok(reply) => Ok(with_status(SendReply::new(reply, &principal))),
         // a retry would not make the columns smaller
         Err(e) if e.kind() == ErrorKind::LimitReached => {
             Err(ApiError::with_status(StatusCode::PAYLOAD_TOO_LARGE, ErrorKind::LimitReached, e.to_string()))

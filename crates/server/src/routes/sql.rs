@@ -78,6 +78,8 @@ pub(crate) struct SqlRequest {
 /// query fails after the first rows, the body ends with a line `{"error": …}` (JSON, NDJSON) or `error: …` (CSV, table), and in every format
 /// the connection is closed before the end of the body.
 ///
+/// The rows of `tail('STREAM')` are sent as they come, in `ndjson`, `csv`, `json` or `arrow`, until the caller ends the connection.
+///
 /// With `page_rows` the reply has so many rows at most, and the header `Tidemill-Next-Page` has the token with which `page` asks for the next
 /// ones: of the same moment, in the same form, once, within ten minutes. The last page has no token.
 #[utoipa::path(
@@ -125,13 +127,17 @@ pub(crate) async fn query(
     let deadline = Instant::now() + call.app.options.query_timeout;
     let timed_out = |_| Error::unavailable(too_long(&call));
     let started = timeout_at(deadline, call.app.database.query_encoded(request, format));
-    let EncodedReply { columns, pieces: mut body } = started.await.map_err(timed_out)??;
-    let first = match timeout_at(deadline, body.next()).await.map_err(timed_out)? {
-        Some(first) => first?,
-        None => Bytes::new(),
+    let EncodedReply { columns, pieces: mut body, is_endless } = started.await.map_err(timed_out)??;
+    // the head of a reply without an end is sent before its first row comes
+    let first = match is_endless {
+        true => Bytes::new(),
+        false => match timeout_at(deadline, body.next()).await.map_err(timed_out)? {
+            Some(first) => first?,
+            None => Bytes::new(),
+        },
     };
     let (sender, receiver) = mpsc::channel(CHUNKS_BUFFERED_MAX);
-    tokio::spawn(forward_chunks(call, first, body, sender, deadline));
+    tokio::spawn(forward_chunks(call, first, body, sender, (!is_endless).then_some(deadline)));
     let mut response = Response::new(Body::from_stream(reply_chunks(receiver, format)));
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(format.content_type()));
     if let Some(columns) = columns_header(&columns) {
@@ -219,12 +225,16 @@ enum ReplyChunk {
 /// Forwards chunks from the query to the reply as fast as the client reads them; holds the request's permit
 /// until the end.
 async fn forward_chunks(
-    call: RequestContext,
+    mut call: RequestContext,
     first: Bytes,
     mut body: BoxStream<'static, Result<Bytes>>,
     sender: Sender<ReplyChunk>,
-    deadline: Instant,
+    deadline: Option<Instant>,
 ) {
+    if deadline.is_none() {
+        // others do not wait for its permit: statements over new rows have a limit of their own
+        call.permit = None;
+    }
     let stall = call.app.options.stall_timeout;
     let mut next = ReplyChunk::Rows(first);
     loop {
@@ -248,7 +258,7 @@ async fn forward_chunks(
         }
         // the query may make no rows for long, and a client that leaves meanwhile takes none
         let chunk = tokio::select! {
-            chunk = timeout_at(deadline, body.next()) => chunk,
+            chunk = within(deadline, body.next()) => chunk,
             () = sender.closed() => {
                 tracing::debug!("a client went away before its query was done");
                 return;
@@ -258,10 +268,20 @@ async fn forward_chunks(
             Ok(Some(Ok(rows))) => ReplyChunk::Rows(rows),
             Ok(Some(Err(e))) => ReplyChunk::Failed(ApiError::from(e).detail().clone()),
             Ok(None) => ReplyChunk::End,
-            Err(_) => {
+            Err(Elapsed) => {
                 ReplyChunk::Failed(ApiError::from(Error::unavailable(too_long(&call))).detail().clone())
             }
         };
+    }
+}
+
+/// The time of a statement is over.
+struct Elapsed;
+
+async fn within<T>(deadline: Option<Instant>, work: impl Future<Output = T>) -> Result<T, Elapsed> {
+    match deadline {
+        Some(deadline) => timeout_at(deadline, work).await.map_err(|_| Elapsed),
+        None => Ok(work.await),
     }
 }
 

@@ -1,6 +1,5 @@
 //! Route that shows the events of a stream as they come, by server-sent events.
 
-use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +12,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value as Json};
 use tidemill_access::{Action, Principal, Resource};
 use tidemill_engine::Tap;
-use tidemill_types::{Error, ErrorKind, Result};
+use tidemill_types::{Error, ErrorKind, Result, StreamPositions};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use utoipa::IntoParams;
 
@@ -63,7 +62,7 @@ pub(crate) async fn tail(
     headers: HeaderMap,
 ) -> Result<Response, ApiError> {
     let last = headers.get(LAST_EVENT_ID).and_then(|id| id.to_str().ok()).map(str::to_owned).or(params.after);
-    let positions = last.as_deref().map(Positions::parse).transpose()?;
+    let positions = last.as_deref().map(str::parse::<StreamPositions>).transpose()?;
     let app = call.app.clone();
     let permit = app.tails.clone().try_acquire_owned().map_err(|_| {
         ApiError::with_status(
@@ -97,7 +96,7 @@ struct Tail {
     app: Arc<AppState>,
     events: StoredEvents,
     /// Positions of the events that the caller has got.
-    positions: Positions,
+    positions: StreamPositions,
     sender: mpsc::Sender<Event>,
     /// The caller.
     principal: Principal,
@@ -155,7 +154,7 @@ impl Tail {
 
     /// Sends the stored events behind the caller's positions.
     async fn send_stored(&mut self) -> Result<()> {
-        let statement = self.positions.select(self.events.stream());
+        let statement = stored_behind(&self.positions, self.events.stream());
         let request = QueryRequest::new(statement, super::ORIGIN, self.principal.clone());
         let mut reply = self.app.database.query_encoded(request, Format::Ndjson).await?.pieces;
         let mut rest: Vec<u8> = vec![];
@@ -184,67 +183,22 @@ impl Tail {
     }
 }
 
-/// For each partition the offset and the row of the last event that the caller has.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-struct Positions(BTreeMap<u32, (i64, i32)>);
-
-impl Positions {
-    /// Parses what [`Self::to_string`] makes.
-    fn parse(text: &str) -> Result<Self, ApiError> {
-        let part = |part: &str| {
-            let mut numbers = part.split('-');
-            let position =
-                (numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?);
-            numbers.next().is_none().then_some(position)
-        };
-        let mut positions = Self::default();
-        for text_of_part in text.split(',').filter(|part| !part.is_empty()) {
-            let Some((partition, offset, row)) = part(text_of_part) else {
-                return Err(ApiError::invalid(format!(
-                    "`{text_of_part}` is not an id of an event: expected PARTITION-OFFSET-ROW, several separated by commas"
-                )));
-            };
-            positions.advance((partition, offset, row));
-        }
-        Ok(positions)
-    }
-
-    /// Notes an event. Returns whether it is new.
-    fn advance(&mut self, (partition, offset, row): (u32, i64, i32)) -> bool {
-        let is_new = self.0.get(&partition).is_none_or(|last| *last < (offset, row));
-        if is_new {
-            self.0.insert(partition, (offset, row));
-        }
-        is_new
-    }
-
-    /// Returns the statement that finds the stored events behind these positions.
-    fn select(&self, stream: &str) -> String {
-        let known: Vec<String> = self.0.keys().map(u32::to_string).collect();
-        let behind = self.0.iter().map(|(partition, (offset, row))| {
-            format!(
-                "(_partition = {partition} AND (_offset > {offset} OR (_offset = {offset} AND _row > {row})))"
-            )
-        });
-        let mut conditions: Vec<String> = behind.collect();
-        conditions.push(match known.is_empty() {
-            true => "true".to_owned(),
-            false => format!("_partition NOT IN ({})", known.join(", ")),
-        });
-        let table = stream.replace('"', "\"\"");
-        let conditions = conditions.join(" OR ");
-        format!("SELECT * FROM events.\"{table}\" WHERE {conditions} ORDER BY _partition, _offset, _row")
-    }
-}
-
-impl std::fmt::Display for Positions {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        for (number, (partition, (offset, row))) in self.0.iter().enumerate() {
-            let separator = if number == 0 { "" } else { "," };
-            write!(f, "{separator}{partition}-{offset}-{row}")?;
-        }
-        Ok(())
-    }
+/// Returns the statement that finds the stored events behind these positions.
+fn stored_behind(positions: &StreamPositions, stream: &str) -> String {
+    let known: Vec<String> = positions.iter().map(|(partition, ..)| partition.to_string()).collect();
+    let behind = positions.iter().map(|(partition, offset, row)| {
+        format!(
+            "(_partition = {partition} AND (_offset > {offset} OR (_offset = {offset} AND _row > {row})))"
+        )
+    });
+    let mut conditions: Vec<String> = behind.collect();
+    conditions.push(match known.is_empty() {
+        true => "true".to_owned(),
+        false => format!("_partition NOT IN ({})", known.join(", ")),
+    });
+    let table = stream.replace('"', "\"\"");
+    let conditions = conditions.join(" OR ");
+    format!("SELECT * FROM events.\"{table}\" WHERE {conditions} ORDER BY _partition, _offset, _row")
 }
 
 #[cfg(test)]
@@ -252,25 +206,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn positions_are_texts() {
-        let positions = Positions::parse("1-20-3,0-7-0").unwrap_or_default();
-        assert_eq!(positions.to_string(), "0-7-0,1-20-3");
-        assert_eq!(Positions::parse("").unwrap_or_default(), Positions::default());
-        for wrong in ["x", "1-2", "1-2-3-4", "-1-2-3", "1-2-3,,x"] {
-            assert!(Positions::parse(wrong).is_err(), "{wrong}");
-        }
+    fn stored_events_are_behind_the_positions() {
+        let positions = "1-20-3,0-7-0".parse().unwrap();
         assert_eq!(
-            positions.select("a\"b"),
+            stored_behind(&positions, "a\"b"),
             "SELECT * FROM events.\"a\"\"b\" WHERE (_partition = 0 AND (_offset > 7 OR (_offset = 7 AND _row > 0))) \
              OR (_partition = 1 AND (_offset > 20 OR (_offset = 20 AND _row > 3))) OR _partition NOT IN (0, 1) \
              ORDER BY _partition, _offset, _row"
         );
-    }
-
-    #[test]
-    fn an_event_counts_once() {
-        let mut positions = Positions::default();
-        assert!(positions.advance((0, 5, 0)) && positions.advance((1, 2, 0)) && positions.advance((0, 5, 1)));
-        assert!(!positions.advance((0, 5, 1)) && !positions.advance((0, 4, 9)));
     }
 }

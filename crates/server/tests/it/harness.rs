@@ -375,7 +375,7 @@ impl Database for ScriptedSql {
                 _ => return Err(Error::invalid(format!("expected a query, found `{sql}`"))),
             };
             let columns = vec![ResultColumn { name: "n°".to_owned(), type_name: "bigint".to_owned() }];
-            Ok(EncodedReply { columns, pieces })
+            Ok(EncodedReply { columns, pieces, is_endless: false })
         })
     }
 
@@ -389,7 +389,7 @@ impl Database for ScriptedSql {
         let text = request.text.replace("cancelled", "rows");
         let whole = self.query_encoded(QueryRequest { text, ..request }, format);
         Box::pin(async move {
-            let EncodedReply { columns, pieces } = whole.await?;
+            let EncodedReply { columns, pieces, .. } = whole.await?;
             let pages = ScriptedPages {
                 pieces: pieces.peekable(),
                 rows: page_rows.get(),

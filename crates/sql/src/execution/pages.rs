@@ -57,14 +57,22 @@ impl PageDemand {
 pub(crate) struct KeptStatements {
     bytes_max: usize,
     bytes_max_caller: usize,
-    /// By statement: its caller, and its bytes.
-    kept: Mutex<HashMap<u64, (String, usize)>>,
+    kept: Mutex<WaitingStatements>,
+}
+
+/// Statements that wait.
+#[derive(Debug, Default)]
+struct WaitingStatements {
+    /// Number of the next one. Statements of several sessions may have equal ids.
+    next: u64,
+    /// By number: the caller, and the bytes.
+    statements: HashMap<u64, (String, usize)>,
 }
 
 /// A statement that waits until this is dropped.
 pub(crate) struct KeptStatement<'k> {
     all: &'k KeptStatements,
-    id: u64,
+    number: u64,
 }
 
 impl KeptStatements {
@@ -86,7 +94,7 @@ impl KeptStatements {
         let (caller, bytes) = (statement.caller(), work.bytes_held());
         let mut kept = self.kept.lock();
         let (mut of_all, mut of_caller) = (bytes, bytes);
-        for (other, other_bytes) in kept.values() {
+        for (other, other_bytes) in kept.statements.values() {
             of_all += other_bytes;
             of_caller += if *other == caller { *other_bytes } else { 0 };
         }
@@ -102,14 +110,16 @@ impl KeptStatements {
         if of_all > self.bytes_max {
             return Err(refused("all statements", self.bytes_max));
         }
-        kept.insert(statement.id(), (caller, bytes));
-        Ok(KeptStatement { all: self, id: statement.id() })
+        let number = kept.next;
+        kept.next += 1;
+        kept.statements.insert(number, (caller, bytes));
+        Ok(KeptStatement { all: self, number })
     }
 }
 
 impl Drop for KeptStatement<'_> {
     fn drop(&mut self) {
-        self.all.kept.lock().remove(&self.id);
+        self.all.kept.lock().statements.remove(&self.number);
     }
 }
 

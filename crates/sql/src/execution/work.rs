@@ -140,6 +140,11 @@ impl Work {
         Ok(value)
     }
 
+    /// Gives up the place of a statement that waits from now on.
+    pub fn give_up_place(&self) {
+        *self.place.lock() = Place::None;
+    }
+
     pub fn statement(&self) -> &Arc<RunningStatement> {
         &self.statement
     }

@@ -12,6 +12,7 @@ use datafusion::prelude::SQLOptions;
 use datafusion::sql::parser::Statement;
 use futures::StreamExt;
 use tidemill_access::{Action, Principal, Resource};
+use tidemill_database::{Format, is_insert};
 use tidemill_types::{Error, Result};
 use tidemill_zones::RowRewriter;
 
@@ -35,11 +36,12 @@ use crate::plans::template::{PreparedParts, Template};
 use crate::query::QueryRequest;
 use crate::schema_name::SchemaName;
 use crate::session::Shared;
+use crate::tail::{self, Follower, Steps, TAIL, TailFunction, has_tail};
 use crate::times::MicrosecondTimes;
 use crate::visible_tables::with_hint;
 use crate::{
-    MissingFields, execution::deadline, functions, names, optimizer::batch_size, optimizer::width, parse,
-    tree,
+    MissingFields, StatementPhase, execution::deadline, functions, names, optimizer::batch_size,
+    optimizer::width, parse, tree,
 };
 
 /// Maximum number of names in one query that are corrected to another case or treated as missing fields.
@@ -237,6 +239,48 @@ impl Shared {
         Ok(PlannedQuery { physical, state, files, snapshots, width, origins, reusable })
     }
 
+    /// Plans a statement over new rows of a stream, and begins to follow it; `None` for every other statement.
+    ///
+    /// Errors: those in the text; `Invalid` for what would wait for the end of the rows.
+    pub async fn follow(self: &Arc<Self>, work: &Work, request: &QueryRequest) -> Result<Option<Follower>> {
+        let text = request.text.as_ref();
+        let may_follow = !is_insert(text) && tail::is_mentioned(text);
+        if !may_follow || Change::parse(text, self.options.text_bytes_max).is_some() {
+            return Ok(None);
+        }
+        let statement = work.statement();
+        statement.set_phase(StatementPhase::Planning);
+        let failed = |e| from_datafusion(&e, Some(text));
+        let LogicalQuery { state, plan, .. } = self.plan_alone(request, None).await?;
+        if !has_tail(&plan)? {
+            return Ok(None);
+        }
+        if request.moment.is_some() {
+            return Err(Error::invalid(
+                "a transaction of REPEATABLE READ reads one moment, which has no new rows: use tail() outside of it",
+            ));
+        }
+        if request.pages.is_some() {
+            return Err(Error::invalid("the rows of tail() have no pages: ask without `page_rows`"));
+        }
+        if let Some(format @ (Format::Table | Format::Parquet)) = request.format {
+            return Err(Error::invalid(format!(
+                "the rows of tail() have no end, and the format {} is written at the end: ask for ndjson, csv, json or arrow",
+                format.content_type()
+            )));
+        }
+        let plan = ParameterTypes::of(&plan)?.bind(plan, &request.parameters)?;
+        let plan = state.optimize(&plan).map_err(failed)?;
+        if !has_tail(&plan)? {
+            // no row can fit, as with LIMIT 0
+            return Ok(None);
+        }
+        let usual = state.config().batch_size();
+        let rows = batch_size::rows_per_batch(&plan, usual, self.options.function_bytes).map_err(failed)?;
+        let steps = Steps::new(&plan, &state)?;
+        Follower::new(self, request, statement.statement().origin(), steps, rows).map(Some)
+    }
+
     /// Makes what a prepared query keeps.
     pub fn prepare(&self, query: LogicalQuery) -> Result<PreparedParts> {
         let LogicalQuery { state, plan, .. } = query;
@@ -303,6 +347,7 @@ impl Shared {
         state.register_udtf(names::LATEST, Arc::new(LatestFunction(snapshots.clone())));
         state.register_udtf(AS_OF, Arc::new(AsOfFunction(snapshots.clone())));
         state.register_udtf(VERSIONS, Arc::new(VersionsFunction(snapshots.clone())));
+        state.register_udtf(TAIL, Arc::new(TailFunction(snapshots.clone())));
         let table_functions = state.table_functions().clone();
         let catalog = QueryCatalog { snapshots: snapshots.clone(), objects, table_functions };
         state.register_catalog_list(Arc::new(catalog));

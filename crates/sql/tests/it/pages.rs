@@ -1,6 +1,7 @@
 //! Results page by page: the same rows as the whole, and what a statement keeps while it waits.
 
 use std::num::NonZeroUsize;
+use std::sync::Arc;
 use std::time::Duration;
 
 use arrow::compute::concat_batches;
@@ -11,10 +12,10 @@ use futures::StreamExt;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use tidemill_access::Principal;
 use tidemill_database::{Format, PageStream, QueryRequest};
-use tidemill_sql::{PagedQuery, Sql, SqlOptions, StatementPhase};
+use tidemill_sql::{PagedQuery, Sql, SqlOptions, StatementLimits, StatementPhase};
 use tidemill_types::{ErrorKind, Result};
 
-use crate::fixture::{self, State, options};
+use crate::fixture::{self, Fixture, State, options};
 
 /// Query that does not finish within these tests.
 const ENDLESS: &str = "select count(*) from generate_series(1, 2000000) a join generate_series(1, 2000000) b \
@@ -198,7 +199,8 @@ async fn a_waiting_statement_is_cancelled() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_waiting_statements_keep_is_limited() {
     let options = SqlOptions { memory_bytes: 64 << 20, target_partitions: 1, ..options() };
-    let (_fixture, sql) = fixture::sql(State::Both, options).await;
+    let limits = StatementLimits::new(options.memory_bytes, options.queries_max);
+    let sql = Sql::with_limits(Arc::new(Fixture::open(State::Both).await), options.clone(), &limits).unwrap();
     let user = |name: &str| Principal::user(name, vec!["read".parse().unwrap()]);
     // a sort that holds about 6 MB
     let query =
@@ -234,6 +236,12 @@ async fn what_waiting_statements_keep_is_limited() {
         }
     };
     refused(of_all, "all statements may hold 33554432");
+    // that is one share of all sessions with common limits, whose statements have equal ids
+    let other = Sql::with_limits(Arc::new(Fixture::open(State::Both).await), options, &limits).unwrap();
+    for _ in 0..kept.len() {
+        let mut query = start_as(&other, query, Format::Csv, 10, user("eve")).await.unwrap();
+        refused(query.next_page().await.err().unwrap(), "all statements may hold 33554432");
+    }
     // dropped ones are not counted
     kept.clear();
     while sql.statements(&Principal::system()).iter().any(|s| s.ended.is_none()) {

@@ -1,14 +1,15 @@
 //! Statements that run: `system.statements`, and how one is cancelled.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::StreamExt;
 use tidemill_access::Principal;
 use tidemill_database::QueryRequest;
-use tidemill_sql::{QueryResult, Sql, SqlOptions, StatementInfo, StatementPhase};
+use tidemill_sql::{QueryResult, Sql, SqlOptions, StatementInfo, StatementLimits, StatementPhase};
 use tidemill_types::{Error, ErrorKind, Result};
 
-use crate::fixture::{self, State, options};
+use crate::fixture::{self, Fixture, State, options};
 
 /// Statements that take hours, each in loops of another operator, and what of them never yields a row.
 const STUCK: &[&str] = &[
@@ -127,6 +128,44 @@ async fn statements_that_wait_are_cancelled_although_no_place_is_free() {
     says(first, "an administrator");
     says(second, "KILL QUERY");
     assert_eq!(outcome(sql.query("select 1").await).await.unwrap(), 1, "the place is free again");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sessions_with_common_limits_wait_for_each_other() {
+    let limits = StatementLimits::new(64 << 20, 1);
+    let mut sessions = vec![];
+    for _ in 0..2 {
+        let fixture = Arc::new(Fixture::open(State::Both).await);
+        sessions.push(Sql::with_limits(fixture, patient(), &limits).unwrap());
+    }
+    let [mut one, mut other] = sessions.try_into().ok().unwrap();
+    for round in 0..2 {
+        let first = async { outcome(one.query(ENDLESS).await).await };
+        let second = async {
+            when(&one, ENDLESS, |s| s.phase == StatementPhase::Running).await;
+            outcome(other.query(ENDLESS).await).await
+        };
+        let cancel = async {
+            let waits = when(&other, ENDLESS, |s| s.phase == StatementPhase::Waiting).await;
+            assert_eq!(outcome(other.query("select 1").await).await.unwrap(), 1, "short ones need no place");
+            let runs = when(&one, ENDLESS, |s| s.phase == StatementPhase::Running).await;
+            one.cancel(runs.id, &Principal::system(), "a test").unwrap();
+            // the place of one session is then that of the other
+            let id = when(&other, ENDLESS, |s| s.phase == StatementPhase::Running).await.id;
+            assert_eq!(id, waits.id);
+            other.cancel(id, &Principal::system(), "a test").unwrap();
+        };
+        let (first, second, ()) = tokio::join!(first, second, cancel);
+        assert!(first.is_err() && second.is_err(), "{round}");
+        std::mem::swap(&mut one, &mut other);
+    }
+    // a session that ends gives back its places, and takes none of the other one
+    drop(one.query(ENDLESS).await.unwrap());
+    drop(one);
+    assert_eq!(
+        outcome(other.query("select count(*) from TakeOffEvent a, TakeOffEvent b").await).await.unwrap(),
+        1
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -151,6 +151,7 @@ async fn run_until_stopped_async(
     for change in &tidemill.engine().recovery.changes {
         eprintln!("deployed: {change}");
     }
+    tidemill.follow_access(callers.access.clone());
     let known = KnownCallers { token: &|| token(data), access: callers.access.clone() };
     let listeners = Listeners::start(tidemill, listeners, known, until_idle).await?;
     if let Some(address) = listeners.commands() {
@@ -225,6 +226,8 @@ async fn run_until_stopped_async(
     if listeners.commands().is_some() {
         let _ = std::fs::remove_file(server_file(data));
     }
+    // the others may finish within the grace period
+    tidemill.end_tails();
     listeners.shutdown(SHUTDOWN_GRACE).await;
     Ok(code)
 }

@@ -1,12 +1,16 @@
 //! A program that embeds Tidemill and depends only on `tidemill::…`.
 
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use tidemill::arrow_array::{ArrayRef, Float64Array, StringArray, TimestampMicrosecondArray, new_null_array};
 use tidemill::{
     App, Bson, Clock, Collection, Document, Durability, ErrorKind, Explanation, FieldType, ManualClock,
-    QueryRows, Receiver, RecordBatch, SendOptions, SendReply, StreamSchema, Tidemill, Timestamp,
+    Process, ProcessLimits, QueryRows, Receiver, RecordBatch, SendOptions, SendReply, StreamSchema, Tidemill,
+    Timestamp,
 };
+use tidemill_access::Principal;
+use tidemill_database::{Database, Format, QueryRequest};
 
 const RULES: &str = "
     event Sale { item: string, price: double } key item;
@@ -65,4 +69,69 @@ fn a_program_needs_no_other_crate() {
     assert!(why[0].to_string().contains("Pricy fired"), "{}", why[0]);
     assert_eq!(tidemill.subscribe("Sail").unwrap_err().kind(), ErrorKind::NotFound);
     tidemill.close().unwrap();
+}
+
+#[test]
+fn apps_of_one_process_have_data_of_their_own_and_common_limits() {
+    let dir = tempfile::tempdir().unwrap();
+    let limits = ProcessLimits { sql_memory_bytes: Some(64 << 20), ..ProcessLimits::of_memory(1 << 30) };
+    let process = Process::new(limits).unwrap();
+    let app = |name: &str, rules: &str| {
+        let mut app = App::from_rules(name, rules);
+        app.settings.memory = Some(512 << 20);
+        app
+    };
+    let [shop, market] =
+        ["shop", "market"].map(|name| process.open_with(dir.path().join(name), app(name, RULES)).unwrap());
+    let dear = |tidemill: &Tidemill| {
+        let rows = tidemill.sql("SELECT item FROM events.\"Dear\"").unwrap().num_rows();
+        assert_eq!(tidemill.collection("Item").get("car").unwrap().is_some(), rows == 1);
+        rows
+    };
+    let reply = shop.send("Sale", &serde_json::json!({"item": "car", "price": 9000.0})).unwrap();
+    market.send("Sale", &serde_json::json!({"item": "tea", "price": 3.5})).unwrap();
+    assert_eq!([dear(&shop), dear(&market)], [1, 0]);
+    let event = reply.events.unwrap()[0].as_ref().unwrap().parse().unwrap();
+    assert!(shop.engine().why(Some("Pricy"), &event).unwrap()[0].to_string().contains("Pricy fired"));
+
+    // the statements of both have one memory: a sort that one of them does not finish leaves the other one too little
+    let sort = "SELECT repeat(md5(cast(value as varchar)), 4) AS t FROM generate_series(1, 12000) ORDER BY t";
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let page = |tidemill: &Tidemill| {
+        let request = QueryRequest::new(sort, "test", Principal::system());
+        let rows = NonZeroUsize::new(10).unwrap();
+        let asked = tidemill.database().query_paged(request, Format::Csv, rows);
+        runtime.block_on(async move {
+            let mut reply = asked.await?;
+            reply.pages.next_page().await.map(|_| reply)
+        })
+    };
+    let mut kept = vec![];
+    let refused = loop {
+        match page(&shop) {
+            Ok(reply) => kept.push(reply),
+            Err(e) => break e,
+        }
+        assert!(kept.len() < 64);
+    };
+    assert!(refused.to_string().contains("may hold 16777216"), "{refused}");
+    let refused = page(&market).err().unwrap();
+    assert!(refused.to_string().contains("may hold 16777216"), "{refused}");
+
+    // an app is replaced while the other one works
+    drop(kept);
+    shop.close().unwrap();
+    assert_eq!(process.apps().iter().map(|app| app.name.as_str()).collect::<Vec<_>>(), ["market"]);
+    let page_after = page(&market);
+    assert!(page_after.is_ok(), "{:?}", page_after.err());
+    let more = format!("{RULES} event Cheap {{ item: string }} key item;");
+    let shop = process.open_with(dir.path().join("shop"), app("shop", &more)).unwrap();
+    assert_eq!([dear(&shop), dear(&market)], [1, 0]);
+    assert_eq!(shop.sql("SELECT * FROM events.\"Cheap\"").unwrap().num_rows(), 0);
+    assert!(process.apps().iter().all(|app| app.health.ready && app.health.problems.is_empty()));
+    shop.close().unwrap();
+    market.close().unwrap();
+    let alone = Tidemill::open(dir.path().join("shop")).unwrap();
+    assert_eq!(dear(&alone), 1);
+    alone.close().unwrap();
 }

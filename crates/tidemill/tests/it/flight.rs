@@ -77,7 +77,7 @@ impl World {
     }
 }
 
-fn show(batches: &[RecordBatch]) -> Vec<String> {
+pub fn show(batches: &[RecordBatch]) -> Vec<String> {
     let row = |batch: &RecordBatch, row: usize| {
         let values = batch.columns().iter().map(|column| array_value_to_string(column, row).unwrap());
         values.collect::<Vec<_>>().join("|")

@@ -1,5 +1,6 @@
 //! Files of other parts of the program in an object store.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -78,8 +79,19 @@ impl ObjectDirectory {
     ///
     /// Errors: `Unavailable`; those of `next`.
     pub async fn upload(&self, name: &str, next: ReadPiece<'_>) -> Result<()> {
+        self.upload_pieces(name, async |most| next(most)).await
+    }
+
+    /// Writes a file as [`Self::upload`] does, from pieces that another store tells.
+    ///
+    /// Errors: as [`Self::upload`].
+    pub(crate) async fn upload_pieces(
+        &self,
+        name: &str,
+        mut next: impl AsyncFnMut(usize) -> Result<Bytes>,
+    ) -> Result<()> {
         let path = self.place.path(name);
-        let first = next(PART_BYTES)?;
+        let first = next(PART_BYTES).await?;
         if first.len() < PART_BYTES {
             let put = || self.place.store.put(&path, PutPayload::from(first.clone()));
             return self.retry.run(put).await.map(drop).map_err(|e| self.failed(name, "written", e));
@@ -91,7 +103,7 @@ impl ObjectDirectory {
         while !piece.is_empty() {
             upload.wait_for_capacity(PARTS_AT_ONCE).await.map_err(failed)?;
             upload.put(piece);
-            piece = match next(PART_BYTES) {
+            piece = match next(PART_BYTES).await {
                 Ok(piece) => piece,
                 Err(e) => {
                     // parts that cannot be removed now are removed by the store's rules
@@ -142,6 +154,13 @@ impl ObjectDirectory {
     ///
     /// Errors: `Unavailable`.
     pub async fn list(&self, directory: &str) -> Result<Vec<String>> {
+        Ok(self.sizes(directory).await?.into_keys().collect())
+    }
+
+    /// Returns the files below `directory` with their bytes, by name.
+    ///
+    /// Errors: `Unavailable`.
+    pub async fn sizes(&self, directory: &str) -> Result<BTreeMap<String, u64>> {
         let path = self.place.path(directory);
         let list = || async { self.place.store.list(Some(&path)).try_collect::<Vec<_>>().await };
         let found = self.retry.run(list).await.map_err(|e| self.failed(directory, "listed", e))?;
@@ -149,9 +168,7 @@ impl ObjectDirectory {
             let parts = location.prefix_match(&self.place.prefix)?;
             Some(parts.map(|part| part.as_ref().to_owned()).collect::<Vec<_>>().join("/"))
         };
-        let mut names: Vec<String> = found.iter().filter_map(|object| name(&object.location)).collect();
-        names.sort();
-        Ok(names)
+        Ok(found.iter().filter_map(|object| Some((name(&object.location)?, object.size))).collect())
     }
 
     /// Removes a file. One that does not exist is not an error.

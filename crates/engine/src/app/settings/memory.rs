@@ -70,9 +70,9 @@ impl Settings {
         self.transactions_bytes.unwrap_or_else(|| self.share(32, 1 << 30))
     }
 
-    /// Returns the maximum memory for the writes of one open transaction.
-    pub fn transaction_bytes(&self) -> u64 {
-        self.transaction_bytes.unwrap_or_else(|| (self.transactions_bytes() / 2).min(256 << 20))
+    /// Returns the maximum memory for the writes of one open transaction, where `all` open ones have so many bytes.
+    pub fn transaction_bytes(&self, all: u64) -> u64 {
+        self.transaction_bytes.unwrap_or_else(|| (all / 2).min(256 << 20))
     }
 
     /// Returns the maximum memory for what all commands of MongoDB drivers make.
@@ -101,12 +101,29 @@ impl Settings {
         self.sql.hot_bytes.or_else(|| self.memory.map(|_| self.share(4, 0)))
     }
 
+    /// Returns the memory that the app may hold for as long as it likes: documents, rows in no file yet and their copies while they are
+    /// written, records that are not applied, caches.
+    pub fn held_bytes(&self) -> u64 {
+        let partitions = u64::from(self.partitions);
+        let parts = [
+            self.documents_bytes().saturating_mul(partitions),
+            self.unflushed_bytes().saturating_mul(2),
+            self.inbox_bytes().saturating_mul(partitions),
+            self.cache_memory_bytes(),
+            self.hot_bytes().unwrap_or_default(),
+        ];
+        parts.into_iter().fold(0, u64::saturating_add)
+    }
+
     /// Returns one of `parts` of three quarters of `memory`, or `usual` if `memory` is not set.
     fn share(&self, parts: u64, usual: u64) -> u64 {
         self.memory.map_or(usual, |memory| memory / 4 * 3 / parts)
     }
 
-    pub(super) fn check_memory(&self) -> Result<()> {
+    /// Rejects memory that is too little.
+    ///
+    /// Errors: `Invalid` with the minimum.
+    pub fn check_memory(&self) -> Result<()> {
         match self.memory {
             Some(memory) if memory < MEMORY_MIN => {
                 Err(Error::invalid(format!("setting memory = {memory}: expected at least 256MiB")))
@@ -130,7 +147,7 @@ mod tests {
             (usual.documents_bytes(), usual.hot_bytes(), usual.sql_memory_bytes()),
             (4 << 30, None, None)
         );
-        assert_eq!((usual.transactions_bytes(), usual.transaction_bytes()), (1 << 30, 256 << 20));
+        assert_eq!((usual.transactions_bytes(), usual.transaction_bytes(1 << 30)), (1 << 30, 256 << 20));
         assert_eq!((usual.mongo_commands_bytes(), usual.mongo_command_bytes()), (2 << 30, 512 << 20));
 
         let small = read("memory = \"1GiB\"\npartitions = 2\ntail_bytes = \"5MiB\"\nsql.hot_bytes = 7");
@@ -139,7 +156,7 @@ mod tests {
         assert_eq!((small.hot_bytes(), small.sql_memory_bytes()), (Some(7), Some(96 << 20)));
         assert_eq!((small.documents_bytes(), small.cache_memory_bytes()), (96 << 20, 48 << 20));
 
-        assert_eq!((small.transactions_bytes(), small.transaction_bytes()), (24 << 20, 12 << 20));
+        assert_eq!((small.transactions_bytes(), small.transaction_bytes(24 << 20)), (24 << 20, 12 << 20));
         assert_eq!((small.mongo_commands_bytes(), small.mongo_command_bytes()), (48 << 20, 24 << 20));
 
         // a setting that is larger than usual makes nothing wait later than usual, except for all tables together

@@ -90,6 +90,7 @@ fn found_before_homes(shared: &Shared) {
         id: "test".into(),
         partitions: PARTITIONS,
         home_rule: 0,
+        origin: String::new(),
         app: "former".into(),
         timing,
     };

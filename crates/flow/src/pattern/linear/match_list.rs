@@ -227,6 +227,11 @@ impl MatchKey {
     }
 }
 
+/// Iterates over those matches of a list that are not removed.
+pub(super) fn waiting(words: &[u64], stride: usize) -> impl DoubleEndedIterator<Item = &[u64]> {
+    words.chunks_exact(stride).filter(|found| found[MARKS] & REMOVED == 0)
+}
+
 impl MatchList {
     pub fn new(width: usize, index: Option<&IndexedComparison>) -> Self {
         let keys = match index {
@@ -259,8 +264,12 @@ impl MatchList {
 
     /// Iterates over the waiting matches in order.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = &[u64]> {
-        let all = self.words[self.head * self.stride..].chunks_exact(self.stride);
-        all.filter(|found| found[MARKS] & REMOVED == 0)
+        waiting(&self.words[self.head * self.stride..], self.stride)
+    }
+
+    /// Returns a copy of the words of the waiting matches, with removed ones among them, and the number of words of each.
+    pub fn copy_words(&self) -> (Vec<u64>, usize) {
+        (self.words[self.head * self.stride..].to_vec(), self.stride)
     }
 
     /// Iterates over the matches to change their values; the keys must stay as they are.

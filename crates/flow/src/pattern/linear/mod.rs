@@ -51,6 +51,8 @@ struct LinearState {
     armed: bool,
     /// Strings and objects of matches.
     values: ValueArena,
+    /// Number of matches from which a checkpoint writes a copy of them later.
+    copied_from: usize,
     /// Completed matches as words, their number, and in `ends`, for each event that completed some, the
     /// number of matches up to and including its own, and its clock.
     completed: Vec<u64>,
@@ -105,6 +107,7 @@ impl LinearMatcher {
                 layout.captures_type(FieldType::String),
                 layout.captures_type(FieldType::Object),
             ),
+            copied_from: usize::MAX,
             completed: vec![],
             completed_count: 0,
             ends: vec![],

@@ -4,7 +4,7 @@ use super::NEVER;
 use super::match_list::{HEADER_WORDS, TIME};
 
 /// Matches that become visible to the next event.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct NewMatches {
     stride: usize,
     words: Vec<u64>,

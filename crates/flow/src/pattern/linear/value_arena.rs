@@ -11,6 +11,7 @@ use crate::columns::value_ref::ValueRef;
 
 /// Arena of the strings and objects of matches, which store an index into it. Values that no match references
 /// are swept when the arena is full.
+#[derive(Clone)]
 pub(super) struct ValueArena {
     texts: Column,
     objects: Column,
@@ -32,6 +33,12 @@ impl ValueArena {
             sweep_at: SWEEP_VALUES_MIN,
             used: texts || objects,
         }
+    }
+
+    /// Lets clones share the strings and objects.
+    pub fn share(&mut self) {
+        self.texts.share();
+        self.objects.share();
     }
 
     /// Encodes the value at `row` of a column as [`Self::keep`] does. A short string is copied as it is.

@@ -11,7 +11,7 @@ use serde_json::Value;
 use tidemill::engine::cluster::{
     CertificateFiles, ClusterOptions, NodeName, PeerOptions, Replicas, Secret, Security, Timing,
 };
-use tidemill::{App, EngineBuilder, LogAtUrl, TakeOver, control_log};
+use tidemill::{App, Engine, EngineBuilder, GrowthReport, LogAtUrl, TakeOver, cluster_logs, control_log};
 
 use crate::cli::DataArgs;
 use crate::cli::client::Client;
@@ -79,8 +79,7 @@ impl ClusterArgs {
             .or_else(machine)
             .context("the name of this machine is not known: give --node NAME")?;
         let advertise = || Some(format!("{}:{PORT}", machine()?));
-        let requirements = if self.unsafe_single_broker { "unsafe_single_broker" } else { "replicated" };
-        let url = with_option(url, "requirements", requirements);
+        let url = with_requirements(url, self.unsafe_single_broker);
         let log = LogAtUrl::new(Some(url.clone())).context("--cluster")?;
         let (cluster, control) = control_log(&url).context("--cluster")?;
         let store = store.trim_end_matches('/');
@@ -137,6 +136,11 @@ enum ReplicaCount {
     Two,
 }
 
+/// Adds what a cluster requires of its topics to a URL.
+fn with_requirements(url: &str, unsafe_single_broker: bool) -> String {
+    with_option(url, "requirements", if unsafe_single_broker { "unsafe_single_broker" } else { "replicated" })
+}
+
 /// Adds an option to a URL, unless it has it.
 fn with_option(url: &str, name: &str, value: &str) -> String {
     match url.split_once('?') {
@@ -148,9 +152,11 @@ fn with_option(url: &str, name: &str, value: &str) -> String {
     }
 }
 
-/// Shows a cluster.
+/// Makes a cluster of a data directory, and shows clusters.
 #[derive(clap::Args)]
-#[command(after_help = "Example:\n  tidemill cluster status --data data")]
+#[command(
+    after_help = "Examples:\n  tidemill cluster create --from data --cluster kafka://10.0.0.7:9092/orders --store s3://bucket/orders\n  tidemill cluster status --data data"
+)]
 pub struct ClusterCommandArgs {
     #[command(subcommand)]
     command: ClusterCommand,
@@ -158,8 +164,36 @@ pub struct ClusterCommandArgs {
 
 #[derive(Subcommand)]
 enum ClusterCommand {
+    /// Makes the data directory of a single node, which is stopped, the beginning of a cluster.
+    Create(CreateArgs),
     /// Shows members and partitions, as the node that runs on a data directory sees them.
     Status(StatusArgs),
+}
+
+/// Offsets, documents, windows and patterns in progress, ids of events, positions of change streams and sinks, and tables are kept. The
+/// directory stays as it is, and does not start any more. An interrupted run is continued by the same command.
+#[derive(clap::Args)]
+#[command(
+    after_help = "Example:\n  tidemill cluster create --from data --cluster kafka://10.0.0.7:9092/orders --store s3://bucket/orders"
+)]
+struct CreateArgs {
+    /// Data directory of the single node, which no program has open.
+    // not from the environment: that names the directory in use
+    #[arg(long, value_name = "DIR")]
+    from: PathBuf,
+    /// Topic of Kafka in which the log continues, such as kafka://10.0.0.7:9092/orders. It is created; one that exists must be without
+    /// records.
+    #[arg(long, env = "TIDEMILL_CLUSTER", value_name = "URL", hide_env_values = true)]
+    cluster: String,
+    /// Object store of the tables and of the state that all nodes share, such as s3://bucket/orders.
+    #[arg(long, env = "TIDEMILL_STORE", value_name = "URL")]
+    store: String,
+    /// Accept topics with one copy. What was acknowledged is lost with its broker: for trials.
+    #[arg(long)]
+    unsafe_single_broker: bool,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
 }
 
 #[derive(clap::Args)]
@@ -173,7 +207,48 @@ struct StatusArgs {
 }
 
 pub fn cluster(args: ClusterCommandArgs) -> anyhow::Result<ExitCode> {
-    let ClusterCommand::Status(StatusArgs { data, json }) = args.command;
+    match args.command {
+        ClusterCommand::Create(args) => create(&args),
+        ClusterCommand::Status(args) => status(&args),
+    }
+}
+
+fn create(args: &CreateArgs) -> anyhow::Result<ExitCode> {
+    let logs =
+        cluster_logs(&with_requirements(&args.cluster, args.unsafe_single_broker)).context("--cluster")?;
+    let builder =
+        Engine::builder(&args.from).log(Arc::new(LogAtUrl::default())).connectors(tidemill::connectors());
+    let report = builder.grow(&*logs, &args.store)?;
+    match args.json {
+        true => println!("{}", serde_json::to_string_pretty(&report)?),
+        false => print!("{}", created_text(&report, &args.cluster)),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn created_text(report: &GrowthReport, url: &str) -> String {
+    let GrowthReport { cluster, store, path, base_offsets, tables, rows, tables_stay, notes } = report;
+    let offsets: Vec<String> = base_offsets.iter().map(ToString::to_string).collect();
+    let mut text = format!(
+        "{} is the beginning of the cluster {cluster}, whose partitions continue at the offsets {}.\n",
+        path.display(),
+        offsets.join(", ")
+    );
+    if *tables_stay {
+        text += &format!("The tables stay in {store}/tables.\n");
+    } else if *tables > 0 {
+        text += &format!("{tables} tables with {rows} rows are copied to {store}/tables.\n");
+    }
+    notes.iter().for_each(|note| text += &format!("note: {note}\n"));
+    // options may have passwords
+    let url = url.split_once('?').map_or(url, |(url, _)| url);
+    text += &format!(
+        "Start nodes with the same app, each with a new data directory:\n  tidemill run APP --data NEW --cluster {url} --store {store}\n"
+    );
+    text
+}
+
+fn status(StatusArgs { data, json }: &StatusArgs) -> anyhow::Result<ExitCode> {
     let Some(client) = Client::find(&data.data)? else {
         bail!(
             "no node runs on {}: start it with `tidemill run APP --data DIR --cluster URL --store URL`",
