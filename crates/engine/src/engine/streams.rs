@@ -9,6 +9,9 @@ use super::Engine;
 use crate::api::StreamInfo;
 use crate::partition::PartitionProgress;
 
+/// Times that owners of partitions are asked for their counts while they move rows from tails to files.
+const PROGRESS_ATTEMPTS: usize = 5;
+
 impl Engine {
     /// All streams with their counts.
     ///
@@ -24,21 +27,38 @@ impl Engine {
         Ok(self.stream_infos(self.node.app.tables.former(), false, &self.progress_elsewhere()?))
     }
 
-    /// Returns counts of the partitions that this process does not have.
+    /// Returns counts of the partitions that this process does not have, at a time at which their owners moved no rows from tails to files, so
+    /// that each row is counted once.
     fn progress_elsewhere(&self) -> Result<Vec<(PartitionId, PartitionProgress)>> {
         let node = &self.node;
         let missing: Vec<_> = node.host.partition_ids().filter(|id| !node.has_replica(*id)).collect();
-        if !missing.is_empty() {
-            // rows that an owner has moved from its tail to a file since then would be missing
-            let tables: Vec<_> = node.app.tables.writable().map(|(_, table)| table.clone()).collect();
-            node.host.runtime.run(async move {
-                for table in tables {
-                    table.refresh().await?;
-                }
-                Ok(())
-            })?;
+        if missing.is_empty() {
+            return Ok(Vec::new());
         }
-        missing.into_iter().map(|id| Ok((id, node.client(id)?.progress()?))).collect()
+        let ask = |id: &PartitionId| Ok((*id, node.client(*id)?.progress()?));
+        let mut in_files = self.rows_in_files()?;
+        let mut attempts = 1..PROGRESS_ATTEMPTS;
+        loop {
+            let progress = missing.iter().map(ask).collect::<Result<Vec<_>>>()?;
+            let now = self.rows_in_files()?;
+            if now == in_files || attempts.next().is_none() {
+                return Ok(progress);
+            }
+            in_files = now;
+        }
+    }
+
+    /// Returns the number of rows in the files of each table, with those that other nodes have written.
+    fn rows_in_files(&self) -> Result<Vec<u64>> {
+        let tables: Vec<_> = self.node.app.tables.writable().map(|(_, table)| table.clone()).collect();
+        self.node.host.runtime.run(async move {
+            let mut rows = Vec::with_capacity(tables.len());
+            for table in tables {
+                table.refresh().await?;
+                rows.push(table.tablet_rows());
+            }
+            Ok(rows)
+        })
     }
 
     /// Returns streams as far as own partitions and those `elsewhere` have them.

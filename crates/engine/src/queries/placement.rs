@@ -345,12 +345,10 @@ pub fn check_parallel(app: &App) -> Result<(), Diagnostic> {
         ExecutionElement::Query(query) => query.annotations.as_slice(),
         ExecutionElement::Partition(block) => block.annotations.as_slice(),
     });
-    let asked = annotations.filter(|a| a.is("dist")).filter_map(|dist| dist.element("parallel"));
-    for parallel in asked.filter(|parallel| instances(parallel).is_none()) {
-        let message = format!("`{}` is not a number of instances, from 1", parallel.value.value);
-        return Err(Diagnostic::error("E0104", parallel.value.span, message).expected(["'4'"]));
-    }
-    Ok(())
+    let mut asked = annotations.filter(|a| a.is("dist")).filter_map(|dist| dist.element("parallel"));
+    let Some(wrong) = asked.find(|parallel| instances(parallel).is_none()) else { return Ok(()) };
+    let message = format!("`{}` is not a number of instances, from 1", wrong.value.value);
+    Err(Diagnostic::error("E0104", wrong.value.span, message).expected(["'4'"]))
 }
 
 fn instances(parallel: &AnnotationEntry) -> Option<u32> {

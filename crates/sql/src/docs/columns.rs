@@ -4,9 +4,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use arrow::array::builder::{
-    BooleanBuilder, Float64Builder, Int64Builder, NullBuilder, StringBuilder, TimestampMicrosecondBuilder,
+    BooleanBuilder, Float64Builder, Int64Builder, StringBuilder, TimestampMicrosecondBuilder,
 };
-use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions};
+use arrow::array::{ArrayRef, NullArray, RecordBatch, RecordBatchOptions};
 use arrow::datatypes::SchemaRef;
 use arrow::error::ArrowError;
 use bytes::Bytes;
@@ -30,7 +30,8 @@ pub(super) struct Decoder {
 }
 
 enum Builder {
-    Absent(NullBuilder),
+    /// Number of rows: a `NullBuilder` keeps its rows for the next batch.
+    Absent(usize),
     Bool(BooleanBuilder),
     Int(Int64Builder),
     Double(Float64Builder),
@@ -126,7 +127,7 @@ impl Decoder {
 impl Builder {
     fn new(kind: ColumnType) -> Self {
         match kind {
-            ColumnType::Absent => Self::Absent(NullBuilder::new()),
+            ColumnType::Absent => Self::Absent(0),
             ColumnType::Bool => Self::Bool(BooleanBuilder::new()),
             ColumnType::Int => Self::Int(Int64Builder::new()),
             ColumnType::Double => Self::Double(Float64Builder::new()),
@@ -140,7 +141,7 @@ impl Builder {
     fn push(&mut self, kind: ColumnType, value: Option<Raw<'_>>, scratch: &mut String) {
         let value = value.filter(|v| !matches!(v.tag, tag::NULL | tag::UNDEFINED));
         match self {
-            Self::Absent(b) => b.append_null(),
+            Self::Absent(rows) => *rows += 1,
             Self::Bool(b) => b.append_option(value.map(Raw::bool)),
             Self::Int(b) => b.append_option(value.map(integer)),
             Self::Double(b) => b.append_option(value.map(|v| match v.tag {
@@ -165,7 +166,7 @@ impl Builder {
 
     fn finish(&mut self) -> ArrayRef {
         match self {
-            Self::Absent(b) => Arc::new(b.finish()),
+            Self::Absent(rows) => Arc::new(NullArray::new(std::mem::take(rows))),
             Self::Bool(b) => Arc::new(b.finish()),
             Self::Int(b) => Arc::new(b.finish()),
             Self::Double(b) => Arc::new(b.finish()),

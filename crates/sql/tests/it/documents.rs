@@ -180,3 +180,14 @@ async fn fields_and_collections_to_come_are_null_for_programs() {
     let wrong = sql.run(null_for_missing("select nothing from system.ledger")).await.unwrap_err();
     assert!(wrong.to_string().contains("there is no column `nothing`"), "{wrong}");
 }
+
+#[tokio::test]
+async fn a_field_that_no_document_has_is_null_in_all_of_many() {
+    let documents = (0..30_000).map(|n| bytes(&doc! { "_id": n, "kind": n % 3 })).collect();
+    let sql = session(documents).await;
+    let query = "select kind, count(*) as n, count(nowhere) as found from docs.c where nowhere is null \
+        group by kind order by kind";
+    let rows = sql.run(null_for_missing(query)).await.unwrap().collect().await.unwrap();
+    let column = |at: usize| rows.batches[0].column(at).as_primitive::<Int64Type>().values().to_vec();
+    assert_eq!((column(0), column(1), column(2)), (vec![0, 1, 2], vec![10_000; 3], vec![0; 3]));
+}
