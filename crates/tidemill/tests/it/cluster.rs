@@ -23,7 +23,7 @@ rule FirstAudit { when { a: Audit(); not a.total(); } then { insert Total { id: 
 ";
 
 /// Time that a step may take on a machine that is busy with other work.
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_secs(300);
 
 struct Cluster {
     dir: tempfile::TempDir,
