@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use crossbeam_channel::Sender;
@@ -17,7 +17,7 @@ use crate::app::settings::Settings;
 use crate::appender::LogAppender;
 use crate::apply::ApplyReply;
 use crate::changes::ChangeLog;
-use crate::commit::{CommitBoard, Outcomes, PartReplies, SharedCommit, WriteLocks};
+use crate::commit::{CommitBoard, Decision, Outcomes, PartReplies, SharedCommit, WriteLocks};
 use crate::digest::EffectDigests;
 use crate::directory::encryption::encrypted_disk;
 use crate::directory::environment::SharedPartitions;
@@ -73,6 +73,8 @@ pub struct Host {
     pub part_replies: PartReplies<Result<ApplyReply>>,
     /// Outcomes of records that other nodes have appended.
     pub outcomes: Outcomes<ApplyReply>,
+    /// Replicas in this process, as participants of transactions.
+    pub participants: OnceLock<Weak<dyn Participants>>,
     /// Asks other processes for their votes on transactions.
     pub votes_elsewhere: OnceLock<Arc<dyn VotesElsewhere>>,
     /// Changes of documents for those who follow them.
@@ -97,6 +99,15 @@ pub struct Host {
     appenders: Vec<LogAppender>,
     stopping: AtomicBool,
     checkpoints_disabled: AtomicBool,
+}
+
+/// Replicas in this process, as participants of transactions.
+pub trait Participants: Send + Sync {
+    /// Returns the decision on a transaction, if one of the replicas has applied it.
+    fn decision(&self, commit: &SharedCommit) -> Option<Decision>;
+
+    /// Returns whether each replica that a decision names has applied its record.
+    fn have_applied(&self, decision: &Decision) -> bool;
 }
 
 /// Votes of partitions that other processes apply.
@@ -154,6 +165,7 @@ impl Host {
             commits: Arc::default(),
             part_replies: PartReplies::default(),
             outcomes: Outcomes::default(),
+            participants: OnceLock::new(),
             votes_elsewhere: OnceLock::new(),
             write_locks: WriteLocks::default(),
             in_flight,

@@ -1,13 +1,13 @@
 //! A node: one process at work.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 
 use tidemill_docs::StoreSnapshot;
 use tidemill_types::{Error, Offset, PartitionId, Result};
 
 use crate::api::LedgerCounts;
 use crate::document_parts::part::DocumentsPart;
-use crate::host::Host;
+use crate::host::{Host, Participants};
 use crate::partition::{
     LatestEnds, OwnedPartitions, Partition, PartitionClient, PartitionPeers, PartitionProgress,
 };
@@ -33,7 +33,7 @@ pub struct Node {
     /// The app that it runs.
     pub app: Arc<RunningApp>,
     /// Partitions that it owns.
-    pub owned: OwnedPartitions,
+    pub owned: Arc<OwnedPartitions>,
     /// Its part in a cluster, if it is a node of one.
     pub cluster: OnceLock<Arc<dyn ClusterPart>>,
     /// Processes that own the others, once it has joined them.
@@ -45,10 +45,13 @@ pub struct Node {
 impl Node {
     /// Creates a node that owns no partition yet.
     pub fn new(host: Host, app: RunningApp) -> Self {
+        let owned = Arc::new(OwnedPartitions::default());
+        let participants: Weak<dyn Participants> = Arc::downgrade(&(owned.clone() as Arc<dyn Participants>));
+        _ = host.participants.set(participants);
         Self {
             host: Arc::new(host),
             app: Arc::new(app),
-            owned: OwnedPartitions::default(),
+            owned,
             cluster: OnceLock::new(),
             peers: OnceLock::new(),
             latest_ends: LatestEnds::default(),

@@ -37,6 +37,10 @@ pub enum VoteElsewhere {
 pub type Decisions = BTreeMap<TransactionId, Decision>;
 
 /// Votes and decisions of the transactions of several partitions.
+///
+/// The truth is in the logs and in the states of the partitions: a vote follows from the log, and a decision that was applied is in the state.
+/// Partitions come and go, so the board may lack what one of them has said before. One that waits for long looks at the replicas and votes
+/// again, see `Partition::wait_for_votes`.
 #[derive(Default)]
 pub struct CommitBoard {
     inner: Mutex<Inner>,
@@ -108,6 +112,11 @@ impl CommitBoard {
         Self { keeps: true, ..Self::default() }
     }
 
+    /// Returns whether several processes share the board.
+    pub fn is_shared(&self) -> bool {
+        self.keeps
+    }
+
     /// Begins a recovery: `known` are the decisions in the checkpoints.
     pub fn begin_recovery<'d>(&self, known: impl IntoIterator<Item = &'d Decisions>) {
         let mut inner = self.inner.lock();
@@ -143,19 +152,27 @@ impl CommitBoard {
     pub fn take_over(&self, partition: PartitionId, next: Offset) -> (u64, Vec<TransactionId>) {
         let mut inner = self.inner.lock();
         let mut ahead = Vec::new();
-        for (id, open) in inner.open.iter_mut().filter(|(_, open)| !open.shown) {
-            match open.votes.get(&partition) {
-                Some(Vote::Yes(offset, _)) if *offset < next => {
-                    open.applied.insert(partition, Vec::new());
-                    // all have voted, as one has applied it
-                    if !open.show_if_applied_by(open.votes.len(), &self.published) {
-                        ahead.push(*id);
-                    }
-                }
-                _ => _ = open.applied.remove(&partition),
+        let Inner { open, known, owners, .. } = &mut *inner;
+        for (id, open) in open.iter_mut().filter(|(_, open)| !open.shown) {
+            let decided = known.get(id).filter(|decision| decision.committed);
+            let offset = match open.votes.get(&partition) {
+                Some(Vote::Yes(offset, _)) => Some(offset),
+                Some(Vote::No(_) | Vote::Absent) => None,
+                // the decision came without its vote
+                None => decided.and_then(|decision| decision.offsets.get(&partition.0)),
+            };
+            if offset.is_none_or(|offset| *offset >= next) {
+                open.applied.remove(&partition);
+                continue;
+            }
+            open.applied.insert(partition, Vec::new());
+            // all have voted, as one has applied it
+            let participants = decided.map_or(open.votes.len(), |decision| decision.offsets.len());
+            if !open.show_if_applied_by(participants, &self.published) {
+                ahead.push(*id);
             }
         }
-        let owner = inner.owners.entry(partition).or_default();
+        let owner = owners.entry(partition).or_default();
         *owner += 1;
         let owner = *owner;
         self.notify(inner);
@@ -227,11 +244,35 @@ impl CommitBoard {
         self.inner.lock().known.extend(known);
     }
 
-    /// Forgets decisions that no replica here needs any more, as `is_needed` says of each partition and its record.
+    /// Forgets decisions and shown transactions that no replica here needs any more, as `is_needed` says of each partition and its record.
     pub fn forget_known(&self, is_needed: impl Fn(PartitionId, Offset) -> bool) {
+        let mut inner = self.inner.lock();
         let needed =
             |decision: &Decision| decision.offsets.iter().any(|(id, at)| is_needed(PartitionId(*id), *at));
-        self.inner.lock().known.retain(|_, decision| needed(decision));
+        inner.known.retain(|_, decision| needed(decision));
+        inner.open.retain(|_, open| {
+            !open.shown
+                || open.votes.iter().any(|(id, vote)| match vote {
+                    Vote::Yes(at, _) | Vote::No(at) => is_needed(*id, *at),
+                    Vote::Absent => false,
+                })
+        });
+    }
+
+    /// Shows a transaction that all replicas in this process have applied, as their states tell.
+    pub fn show(&self, id: TransactionId) {
+        let mut inner = self.inner.lock();
+        if let Some(open) = inner.open.get_mut(&id) {
+            open.show_if_applied_by(open.applied.len(), &self.published);
+        }
+        self.notify(inner);
+    }
+
+    /// Returns whether the board lacks the vote of a partition, and the decision.
+    pub fn lacks_vote(&self, id: TransactionId, partition: PartitionId) -> bool {
+        let inner = self.inner.lock();
+        let voted = inner.open.get(&id).is_some_and(|open| open.votes.contains_key(&partition));
+        !voted && !inner.known.contains_key(&id)
     }
 
     /// Says that no partition is being opened again any more.
@@ -367,12 +408,13 @@ impl CommitBoard {
         self.inner.lock().changes
     }
 
-    /// Waits until there are more than `seen` changes, at most `most`.
-    pub fn wait_after(&self, seen: u64, most: Duration) {
+    /// Waits until there are more than `seen` changes, at most `most`. Returns whether there are.
+    pub fn wait_after(&self, seen: u64, most: Duration) -> bool {
         let mut inner = self.inner.lock();
         if inner.changes == seen {
             self.changed.wait_for(&mut inner, most);
         }
+        inner.changes > seen
     }
 
     fn notify(&self, mut inner: MutexGuard<'_, Inner>) {
@@ -449,5 +491,19 @@ mod tests {
         board.vote(commit.id, PartitionId(0), Offset(5), Some(None));
         board.close(PartitionId(0));
         assert!(!board.is_shown(&commit) && board.decision(&commit).is_none());
+    }
+
+    #[test]
+    fn a_partition_whose_decision_came_from_elsewhere_and_that_gets_an_owner_here_is_not_waited_for() {
+        let (board, commit) = (CommitBoard::default(), commit_of(2));
+        board.vote(commit.id, PartitionId(0), Offset(5), Some(None));
+        let offsets = BTreeMap::from([(0, Offset(5)), (1, Offset(7))]);
+        let decision = Decision { committed: true, offsets, refused: None };
+        board.note_elsewhere(&commit, PartitionId(1), VoteElsewhere::Decided(decision));
+        // its state is the one after the transaction
+        let (_, ahead) = board.take_over(PartitionId(1), Offset(8));
+        assert_eq!(ahead, [commit.id]);
+        let shown = apply(&board, &commit, 0);
+        assert!(shown.load(Ordering::Relaxed) && board.is_shown(&commit));
     }
 }

@@ -115,6 +115,16 @@ impl Participant {
         self.applied.is_some()
     }
 
+    /// Returns the committed transaction that it has applied and others have not.
+    pub fn applied(&self) -> Option<&SharedCommit> {
+        self.applied.as_ref()
+    }
+
+    /// Makes it vote on the transaction of the first record once more.
+    pub fn vote_again(&mut self) {
+        self.voted = false;
+    }
+
     /// Returns the next step. `first` is the transaction of several partitions that the first record is a part of, if it is.
     pub fn step(&mut self, first: Option<&SharedCommit>, votes: &impl Votes) -> Step {
         if let Some(commit) = self.applied.take_if(|commit| votes.is_shown(commit)) {

@@ -173,7 +173,14 @@ impl Partition {
 
     /// Returns whether it has come as far as it has to before it answers.
     pub fn has_caught_up(&self) -> bool {
-        self.applied() >= self.serves_from && self.waits_for.iter().all(|id| self.host.commits.is_over(*id))
+        let commits = &self.host.commits;
+        let is_over = |id: &TransactionId| {
+            if !commits.is_over(*id) {
+                self.show_if_applied(*id);
+            }
+            commits.is_over(*id)
+        };
+        self.applied() >= self.serves_from && self.waits_for.iter().all(is_over)
     }
 
     /// Returns the offset after the last applied record.
@@ -250,7 +257,8 @@ impl Partition {
                     self.applied()
                 )));
             }
-            match self.app.applying_is_blocked_by(&self.host).or_else(|| self.waits_for_store()) {
+            let blocked_by = self.app.applying_is_blocked_by(&self.host);
+            match blocked_by.or_else(|| self.waits_for_store()).or_else(|| self.waits_for_votes()) {
                 None => blocked_since = None,
                 Some(reason) => {
                     let now = self.host.clock.monotonic();

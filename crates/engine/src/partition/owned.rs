@@ -9,6 +9,8 @@ use parking_lot::Mutex;
 use tidemill_types::PartitionId;
 
 use super::Partition;
+use crate::commit::{Decision, SharedCommit};
+use crate::host::Participants;
 
 /// The partitions that a process owns, beside those that it follows. Partitions come and go while others use it: a caller works with
 /// those of one moment.
@@ -121,5 +123,20 @@ impl OwnedPartitions {
             owned
         });
         self.opening.lock().remove(&partition.id);
+    }
+}
+
+impl Participants for OwnedPartitions {
+    fn decision(&self, commit: &SharedCommit) -> Option<Decision> {
+        let here = self.replicas().into_iter().chain(self.opening());
+        // one that is at a record is asked again
+        here.filter(|replica| commit.participants.contains(&replica.id))
+            .find_map(|replica| replica.state.try_read()?.decisions.get(&commit.id).cloned())
+    }
+
+    fn have_applied(&self, decision: &Decision) -> bool {
+        let here = self.replicas().into_iter().chain(self.opening());
+        let mut records = here.filter_map(|replica| Some((decision.offsets.get(&replica.id.0)?, replica)));
+        records.all(|(offset, replica)| replica.applied() > *offset)
     }
 }

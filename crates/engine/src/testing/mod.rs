@@ -8,7 +8,7 @@ mod compare;
 mod literal;
 mod parse;
 mod run;
-mod test_engine;
+pub(crate) mod test_engine;
 
 use std::fmt;
 

@@ -72,13 +72,7 @@ impl TestEngine {
     pub fn new(app: &App, compiled: &CompiledApp, options: &TestOptions<'_>) -> Result<Self> {
         let clock = Arc::new(ManualClock::default());
         clock.set(START_TIME);
-        let node = node_in_memory(app, compiled, clock.clone())?;
-        for p in 0..node.app.deployment.partitions() {
-            let state = PartitionState::new(&node.app.deployment, PartitionId(p))?;
-            let partition = Partition::new(state, node.host.clone(), node.app.clone());
-            partition.start_consuming()?;
-            node.owned.add(Arc::new(partition));
-        }
+        let node = open_in_memory(app, compiled, clock.clone())?;
         let streams = node.app.deployment.program.streams();
         let stored = streams.iter().map(|stream| node.app.subscribers.subscribe(&stream.name)).collect();
         let made = streams.iter().map(|_| Vec::new()).collect();
@@ -408,6 +402,18 @@ pub(super) fn time_of(batch: &RecordBatch, row: usize) -> Timestamp {
         Some(Value::Time(time)) => time,
         _ => START_TIME,
     }
+}
+
+/// Opens all partitions of a node whose log and tables are in memory. They have no threads.
+pub(crate) fn open_in_memory(app: &App, compiled: &CompiledApp, clock: Arc<ManualClock>) -> Result<Node> {
+    let node = node_in_memory(app, compiled, clock)?;
+    for p in 0..node.app.deployment.partitions() {
+        let state = PartitionState::new(&node.app.deployment, PartitionId(p))?;
+        let partition = Partition::new(state, node.host.clone(), node.app.clone());
+        partition.start_consuming()?;
+        node.owned.add(Arc::new(partition));
+    }
+    Ok(node)
 }
 
 /// Creates a node whose log and tables are in memory.
