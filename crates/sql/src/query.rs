@@ -1,5 +1,6 @@
 //! Streaming result of a query.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -97,6 +98,15 @@ impl QueryRequest {
     /// Returns the query with values for its parameters.
     pub fn with_parameters(self, parameters: &[Value<'static>]) -> Self {
         Self { parameters: parameters.iter().cloned().map(Parameter::Value).collect(), ..self }
+    }
+
+    /// Returns the text under which the plan is kept: that of the statement, with the values of its parameters.
+    pub fn plan_key(&self) -> Cow<'_, str> {
+        match self.parameters.is_empty() {
+            true => Cow::Borrowed(&self.text),
+            // text of a statement has no such character
+            false => Cow::Owned(format!("{}\0{:?}", self.text, self.parameters)),
+        }
     }
 }
 

@@ -73,6 +73,8 @@ pub(crate) struct Shared {
     /// Decoded rows of event tables; `None` if nothing is to be kept.
     pub hot: Option<Arc<HotStore>>,
     pub plans: PlanCache,
+    /// Those of statements with parameters, by their values, too: many different values do not drive the others out.
+    pub bound_plans: PlanCache,
     /// Numbers of tables, for clients that ask where columns come from.
     pub oids: KnownOids,
     pub places: Arc<Places>,
@@ -141,6 +143,7 @@ impl Sql {
             hot: HotStore::new(options.hot_bytes),
             functions: pg_catalog::functions_of(&state).into(),
             plans: PlanCache::new(options.cached_plans),
+            bound_plans: PlanCache::new(options.cached_plans),
             kept: limits.kept.clone(),
             oids: KnownOids::default(),
             options,
@@ -634,18 +637,20 @@ impl Shared {
         let shares_plans = request.principal.can_everywhere(Action::Read);
         let shares_plans = shares_plans && request.moment.is_none();
         // the memory of a kept plan is not counted
-        let may_reuse = shares_plans && request.parameters.is_empty() && request.pages.is_none();
-        let kept = self.plans.get(text, missing).filter(|_| may_reuse);
+        let may_reuse = shares_plans && request.pages.is_none();
+        let plans = if request.parameters.is_empty() { &self.plans } else { &self.bound_plans };
+        let key = request.plan_key();
+        let kept = plans.get(&key, missing).filter(|_| may_reuse);
         if let Some(plan) = kept {
             if let Some((stream, files)) = self.start_again(&plan, work).await? {
                 return Ok(running(stream, files, plan.origins().clone()));
             }
-            self.plans.remove(text, missing, &plan);
+            plans.remove(&key, missing, &plan);
         }
         let (planned, stream) = self.start_new(work, request).await?;
         let (files, origins) = (planned.files.clone(), planned.origins.clone());
         if let Some(plan) = planned.reusable.filter(|_| shares_plans) {
-            self.plans.put(text, missing, Arc::new(plan));
+            plans.put(&key, missing, Arc::new(plan));
         }
         Ok(running(stream, files, origins))
     }

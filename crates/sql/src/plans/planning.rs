@@ -226,8 +226,7 @@ impl Shared {
         }
         let physical = state.query_planner().create_physical_plan(&plan, &state).await.map_err(failed)?;
         let physical = interruptible(physical).map_err(failed)?;
-        let kept = request.parameters.is_empty() && self.options.cached_plans > 0;
-        let reusable = match resident && timeless && kept {
+        let reusable = match resident && timeless && self.options.cached_plans > 0 {
             true => {
                 let (physical, config) = (physical.clone(), state.config().clone());
                 let origins = origins.clone();

@@ -118,6 +118,38 @@ async fn a_prepared_query_sees_new_rows_values_and_columns() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_plan_that_is_kept_with_its_values_serves_no_others_and_sees_new_rows() {
+    let (fixture, sql) = fixture::sql(State::Both, fixture::options()).await;
+    let text =
+        "select carrier, $2 as asked, count(*) as n from TakeOffEvent where carrier = $1 group by carrier";
+    let count = |carrier: &'static str, asked: Value<'static>| {
+        let request = QueryRequest::new(text, "test", Principal::system())
+            .with_parameters([Value::str(carrier), asked].map(Parameter::Value).to_vec());
+        let sql = &sql;
+        async move { sorted(&sql.run(request).await.unwrap().collect().await.unwrap()) }
+    };
+    let asks = [
+        ("UA", Value::Int(1)),
+        ("AA", Value::Int(1)),
+        ("UA", Value::str("1")),
+        ("UA", Value::Int(2)),
+        ("UA", Value::Null),
+    ];
+    let mut answers = Vec::new();
+    for (carrier, asked) in asks.iter().chain(&asks) {
+        answers.push(count(carrier, asked.clone()).await);
+    }
+    let (first, again) = answers.split_at(asks.len());
+    assert_eq!(first, again);
+    let different: std::collections::HashSet<String> = first.iter().map(|rows| format!("{rows:?}")).collect();
+    assert!(different.len() >= 4, "{different:?}");
+    let table = fixture.streams.read()["TakeOffEvent"].clone();
+    fixture::push(&table, 0, 9, &[r#"{"carrier":"UA","flight":1,"actual":"2013-01-02T00:00:00Z"}"#]);
+    assert_ne!(count("UA", Value::Int(1)).await, first[0]);
+    assert_eq!(count("AA", Value::Int(1)).await, first[1]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_prepared_query_runs_on_a_thread_without_a_runtime() {
     let (_fixture, sql) = fixture::sql(State::Tablets, fixture::options()).await;
     let rows = std::thread::spawn(move || {
