@@ -357,7 +357,7 @@ fn cluster_state(
     let partitions = origin.as_ref().map_or(app.settings.partitions, |origin| origin.partitions);
     let owner = StateOwner::of_cluster(&cluster.cluster, cluster.name.as_str(), partitions);
     let store = ObjectPartitionStore::new(objects, environment.disk.clone(), dir.to_owned(), owner)?;
-    Ok((Arc::new(store), origin))
+    Ok((Arc::new(store.with_clock(environment.clock.clone())), origin))
 }
 
 /// Returns the partitioning of a cluster: that of its first member, or of the data directory that it was made from.
