@@ -173,6 +173,14 @@ impl ClusterPart for ClusterNode {
         protocol.state().owner(partition).filter(|_| may_answer).map(|owner| self.owner_epoch(owner.epoch))
     }
 
+    fn cluster_id(&self) -> String {
+        self.protocol.lock().profile().cluster.id.clone()
+    }
+
+    fn check_member(&self) -> Result<()> {
+        Self::check_member(self)
+    }
+
     fn leave(&self, node: &Node) {
         let clock = &*node.host.clock;
         self.protocol.lock().leave();

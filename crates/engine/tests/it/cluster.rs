@@ -1,5 +1,6 @@
 //! Nodes of a cluster in one process. Their logs are shared, and nodes are cut off from them.
 
+mod backups;
 mod changes;
 mod connectors;
 mod homes;
