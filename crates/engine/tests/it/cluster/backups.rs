@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use tidemill_engine::{App, Engine, restore, verify_backup};
-use tidemill_types::ErrorKind;
+use tidemill_log::Log;
+use tidemill_types::{ErrorKind, PartitionId};
 
 use super::{Shared, TestNode, orders, wait_for_owners, wait_until, wait_until_spread};
 use crate::transactions::{ACCOUNTS, BALANCE, open_accounts, total, transfer};
@@ -211,4 +212,41 @@ fn a_backup_that_cannot_be_whole_is_refused_and_leaves_nothing() {
 
 fn is_checkpoint(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension == "ckpt")
+}
+
+#[test]
+fn owners_keep_what_a_backup_holds_and_the_log_behind_it() {
+    let shared = Shared::new();
+    let mut app = app();
+    app.settings.checkpoint_interval = tidemill_types::Duration::seconds(3600);
+    let node = shared.try_start("a", "a", app).unwrap();
+    wait_for_owners(&[&node]);
+    let mut sent = 0;
+    let mut checkpoint = || {
+        send(&node.engine, "Order", &orders(sent, 100));
+        sent += 100;
+        node.engine.catch_up().unwrap();
+        node.engine.checkpoint().unwrap();
+    };
+    let state = shared.root.path().join("state");
+    let partitions = || (0..super::PARTITIONS).map(PartitionId);
+    let versions = || -> Vec<PathBuf> {
+        partitions().flat_map(|id| names(&state.join(format!("p{:05}/versions", id.0)))).collect()
+    };
+    let starts = || partitions().map(|id| shared.log.start(id)).collect::<Vec<_>>();
+    (0..4).for_each(|_| checkpoint());
+    // by the time of the first of them the owner may have begun to remove the version before the last
+    std::fs::create_dir_all(state.join("holds")).unwrap();
+    std::fs::write(state.join("holds/backup-0000000000"), "").unwrap();
+    checkpoint();
+    let (held, begun) = (versions(), starts());
+    (0..4).for_each(|_| checkpoint());
+    let later = versions();
+    assert!(held.iter().all(|version| later.contains(version)), "{held:#?} {later:#?}");
+    assert!(later.len() > held.len() + 4, "{later:#?}");
+    assert_eq!(starts(), begun);
+    std::fs::remove_file(state.join("holds/backup-0000000000")).unwrap();
+    checkpoint();
+    assert_eq!(versions().len(), 2 * super::PARTITIONS as usize, "{:#?}", versions());
+    assert!(starts().iter().zip(&begun).all(|(now, then)| now > then), "{:?}", starts());
 }

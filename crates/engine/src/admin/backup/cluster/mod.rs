@@ -105,7 +105,7 @@ fn copy_once(
     content.add("meta.json".to_owned(), FileContent::Written(datadir::meta_of_cluster(&meta, epoch)?));
     content.add_small(&*host.stored_disk, &host.dir, "app.json")?;
     add_states(states, &mut content);
-    write::check_room(dir, content.bytes(disk)? + node.app.deployment.settings.reserve_bytes)?;
+    write::check_room(dir, content.bytes(&*host.stored_disk)? + node.app.deployment.settings.reserve_bytes)?;
 
     // last, so that no state, table or queue is ahead of the log
     let ends = host.log.latest_ends()?;
