@@ -2,10 +2,12 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
+use tidemill_engine::simulation::SharedLog;
 use tidemill_engine::{App, Engine, restore, verify_backup};
-use tidemill_log::Log;
-use tidemill_types::{ErrorKind, PartitionId};
+use tidemill_log::{Durability, Log, NewRecord, Record, Subscription, Ticket};
+use tidemill_types::{ErrorKind, Offset, PartitionId, Result};
 
 use super::{Shared, TestNode, orders, wait_for_owners, wait_until, wait_until_spread};
 use crate::transactions::{ACCOUNTS, BALANCE, open_accounts, total, transfer};
@@ -134,6 +136,126 @@ fn backup_under_load(shared: &Shared) {
         drop(engine);
         // also after another start
         assert_eq!(check_consistent(&Engine::open(&copy, None).unwrap(), 0), stored);
+    }
+}
+
+/// A log whose ends are read one after the other, while others work: those of partitions with an even number before that, and the others
+/// behind it.
+struct SlowEnds {
+    log: Arc<SharedLog>,
+    meanwhile: Mutex<Option<Box<dyn FnOnce() + Send>>>,
+}
+
+impl Log for SlowEnds {
+    fn latest_ends(&self) -> Result<Vec<Offset>> {
+        let mut ends = self.log.latest_ends()?;
+        let meanwhile = self.meanwhile.lock().unwrap().take();
+        if let Some(work) = meanwhile {
+            work();
+            let later = self.log.latest_ends()?;
+            ends.iter_mut().zip(later).skip(1).step_by(2).for_each(|(end, later)| *end = later);
+        }
+        Ok(ends)
+    }
+
+    fn partitions(&self) -> u32 {
+        self.log.partitions()
+    }
+
+    fn append(&self, id: PartitionId, record: NewRecord, durability: Durability) -> Result<Ticket> {
+        self.log.append(id, record, durability)
+    }
+
+    fn subscribe(&self, id: PartitionId, from: Offset) -> Result<Box<dyn Subscription>> {
+        self.log.subscribe(id, from)
+    }
+
+    fn sync(&self, id: PartitionId, upto: Offset, durability: Durability) -> Result<()> {
+        self.log.sync(id, upto, durability)
+    }
+
+    fn read(&self, id: PartitionId, from: Offset, max_bytes: usize) -> Result<Vec<Record>> {
+        self.log.read(id, from, max_bytes)
+    }
+
+    fn start(&self, id: PartitionId) -> Offset {
+        self.log.start(id)
+    }
+
+    fn end(&self, id: PartitionId) -> Offset {
+        self.log.end(id)
+    }
+
+    fn durable(&self, id: PartitionId) -> Offset {
+        self.log.durable(id)
+    }
+
+    fn truncate(&self, id: PartitionId, upto: Offset) -> Result<()> {
+        self.log.truncate(id, upto)
+    }
+
+    fn bytes(&self, id: PartitionId) -> u64 {
+        self.log.bytes(id)
+    }
+
+    fn flush(&self) -> Result<()> {
+        self.log.flush()
+    }
+
+    fn close(&self) -> Result<()> {
+        self.log.close()
+    }
+}
+
+#[test]
+fn a_cut_through_work_of_others_has_all_causes_and_whole_transactions() {
+    let shared = Shared::new();
+    let way = Arc::new(SharedLog::new(shared.log.clone()));
+    let log = Arc::new(SlowEnds { log: way.clone(), meanwhile: Mutex::default() });
+    let mut app = app();
+    app.settings.checkpoint_interval = tidemill_types::Duration::seconds(3600);
+    let a = Arc::new(shared.try_start_on((way, log.clone()), "a", "a", app.clone()).unwrap());
+    let b = Arc::new(shared.try_start("b", "b", app).unwrap());
+    wait_for_owners(&[&a, &b]);
+    open_accounts(&b.engine);
+    send(&b.engine, "Order", &orders(0, 100));
+    // states that are newer than the ends are not those of the backup, whose ends are read behind them
+    let work = {
+        let (a, b) = (a.clone(), b.clone());
+        move || {
+            send(&b.engine, "Order", &orders(100, 200));
+            (0..30).for_each(|n| {
+                transfer(&b.engine, &format!("t{n}"), n % ACCOUNTS, (n + 1) % ACCOUNTS, 1).unwrap()
+            });
+            wait_until("all that rules emit has arrived", || {
+                b.engine.catch_up().unwrap();
+                rows(&b.engine, "Audit") == 300
+            });
+            [&a, &b].into_iter().for_each(|node| node.engine.checkpoint().unwrap());
+        }
+    };
+    *log.meanwhile.lock().unwrap() = Some(Box::new(work));
+    let (backup, copy) = (shared.root.path().join("backup"), shared.root.path().join("copy"));
+    a.engine.backup(&backup).unwrap();
+    assert!(log.meanwhile.lock().unwrap().is_none(), "the ends were read");
+    let manifest = std::fs::read(backup.join("backup.json")).unwrap();
+    let manifest: serde_json::Value = serde_json::from_slice(&manifest).unwrap();
+    let cut = manifest["partitions"].as_array().unwrap().iter().map(|one| one["log_end"].as_u64().unwrap());
+    let ends = (0..super::PARTITIONS).map(|id| shared.log.end(PartitionId(id)).0);
+    assert!(
+        cut.zip(ends).any(|(cut, end)| cut < end),
+        "the cut goes through the work: {}",
+        manifest["partitions"]
+    );
+    let found = verify_backup(&backup).unwrap();
+    assert!(found.is_sound(), "{:#?}", found.damaged);
+    restore(&backup, &copy).unwrap();
+    for start in 0..2 {
+        let engine = Engine::open(&copy, None).unwrap();
+        let stored = check_consistent(&engine, 100);
+        let known = (0..30).filter(|n| transfer_is_there(&engine, &format!("t{n}"))).count();
+        println!("{stored} orders, {known} transfers");
+        transfer(&engine, &format!("after{start}"), 1, 2, 3).unwrap();
     }
 }
 

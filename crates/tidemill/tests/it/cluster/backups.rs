@@ -46,8 +46,9 @@ impl MongoPort {
 /// Inserts a note, then two documents by a transaction. Returns whether the transaction is committed: another one may be in its way.
 fn write_documents(driver: &mut Mongo, writer: usize, n: u64, session: &Document) -> bool {
     let id = |kind: &str| format!("{kind}-{writer}-{n}");
-    let reply = driver
-        .command(doc! { "insert": "notes", "documents": [{ "_id": id("note"), "n": n as i64 }], "$db": "docs" });
+    let reply = driver.command(
+        doc! { "insert": "notes", "documents": [{ "_id": id("note"), "n": n as i64 }], "$db": "docs" },
+    );
     assert_eq!(reply.get("n"), Some(&Bson::Int32(1)), "{reply}");
     let number = n as i64 + 1;
     let in_transaction = |mut command: Document, starts: bool| {
@@ -58,7 +59,8 @@ fn write_documents(driver: &mut Mongo, writer: usize, n: u64, session: &Document
         command
     };
     for side in ["left", "right"] {
-        let insert = doc! { "insert": "pairs", "documents": [{ "_id": id(side), "pair": id("pair") }], "$db": "docs" };
+        let insert =
+            doc! { "insert": "pairs", "documents": [{ "_id": id(side), "pair": id("pair") }], "$db": "docs" };
         let reply = driver.command(in_transaction(insert, side == "left"));
         assert_eq!(reply.get("n"), Some(&Bson::Int32(1)), "{reply}");
     }
@@ -168,7 +170,12 @@ fn orders(node: &Node) -> u64 {
 }
 
 /// Lets clients write at all nodes, and takes a backup by the last one meanwhile. Returns what the nodes had acknowledged before it began.
-fn work_until_backed_up(cluster: &Cluster, nodes: &[Node], ports: &[MongoPort], backup: &Path) -> Vec<Counts> {
+fn work_until_backed_up(
+    cluster: &Cluster,
+    nodes: &[Node],
+    ports: &[MongoPort],
+    backup: &Path,
+) -> Vec<Counts> {
     let done = AtomicBool::new(false);
     let acknowledged: Vec<Acknowledged> = nodes.iter().map(|_| Acknowledged::default()).collect();
     std::thread::scope(|scope| {
@@ -197,7 +204,8 @@ fn work_until_backed_up(cluster: &Cluster, nodes: &[Node], ports: &[MongoPort], 
                 }
             });
         }
-        let is_enough = |counts: Counts| counts.orders >= 200 && counts.notes >= 15 && counts.pairs.len() >= 10;
+        let is_enough =
+            |counts: Counts| counts.orders >= 200 && counts.notes >= 15 && counts.pairs.len() >= 10;
         wait_until("the nodes have work", || acknowledged.iter().all(|one| is_enough(one.counts())));
         let node = nodes.last().unwrap();
         let data = cluster.data(&node.name);
@@ -205,8 +213,7 @@ fn work_until_backed_up(cluster: &Cluster, nodes: &[Node], ports: &[MongoPort], 
         let (_, text) = run(&["backup", "--data", data.to_str().unwrap(), "--to", data.to_str().unwrap()], 1);
         assert!(text.contains("lies inside the data directory"), "{text}");
         let before: Vec<Counts> = acknowledged.iter().map(Acknowledged::counts).collect();
-        let text =
-            run(&["backup", "--data", data.to_str().unwrap(), "--to", backup.to_str().unwrap()], 0).0;
+        let text = run(&["backup", "--data", data.to_str().unwrap(), "--to", backup.to_str().unwrap()], 0).0;
         assert!(text.contains(&format!("Backup of the cluster {}", cluster.topic)), "{text}");
         before
     })
@@ -231,13 +238,15 @@ fn check_restored(data: &Path, before: &[Counts]) -> (Value, Value) {
     wait_until("the window has all orders", || node.sql(sums)[0]["n"] == orders);
     assert_eq!(node.sql("SELECT * FROM system.ledger WHERE NOT balanced"), json!([]));
     let known = node.sql("SELECT id FROM events.\"Order\"");
-    let known: BTreeSet<&str> = known.as_array().unwrap().iter().map(|row| row["id"].as_str().unwrap()).collect();
+    let known: BTreeSet<&str> =
+        known.as_array().unwrap().iter().map(|row| row["id"].as_str().unwrap()).collect();
     let (notes, pairs) = (ids(&node, "notes"), ids(&node, "pairs"));
     for (writer, counts) in before.iter().enumerate() {
         for n in first_order(writer)..first_order(writer) + counts.orders {
             assert!(known.contains(format!("o{n}").as_str()), "order {n} was acknowledged");
         }
-        (0..counts.notes).for_each(|n| assert!(notes.contains(&format!("note-{writer}-{n}")), "note {writer} {n}"));
+        (0..counts.notes)
+            .for_each(|n| assert!(notes.contains(&format!("note-{writer}-{n}")), "note {writer} {n}"));
         for n in &counts.pairs {
             assert!(pairs.contains(&format!("left-{writer}-{n}")), "pair {writer} {n} was committed");
         }
@@ -271,7 +280,8 @@ fn a_backup_by_a_node_that_does_not_run_or_without_its_store_is_refused() {
     node.send(0, 20);
     node.check(20);
     let (data, backup) = (cluster.data("a"), cluster.data("backup"));
-    let command = || tidemill(&["backup", "--data", data.to_str().unwrap(), "--to", backup.to_str().unwrap()]);
+    let command =
+        || tidemill(&["backup", "--data", data.to_str().unwrap(), "--to", backup.to_str().unwrap()]);
     // a backup that was interrupted is replaced
     std::fs::create_dir(cluster.data("backup.incomplete")).unwrap();
     std::fs::write(cluster.data("backup.incomplete").join("rest"), "x").unwrap();

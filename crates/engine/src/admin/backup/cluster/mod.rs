@@ -95,6 +95,7 @@ fn copy_once(
 
     let states = published_states(node)?;
     let starts = log_starts(node, &states)?;
+    let begin: Vec<Offset> = states.iter().map(|state| state.next).collect();
     let mut content = BackupContent::default();
     add_notes(node, &mut content)?;
     // behind the states, so that they have all rows below them
@@ -109,6 +110,7 @@ fn copy_once(
 
     // last, so that no state, table or queue is ahead of the log
     let ends = host.log.latest_ends()?;
+    check_ends(&begin, &ends)?;
     let goes_on = || {
         hold.renew();
         !host.is_stopping()
@@ -152,6 +154,18 @@ fn log_starts(node: &Node, states: &[PublishedState]) -> Result<Vec<Offset>> {
         })
     };
     node.host.partition_ids().zip(states).map(start_of).collect()
+}
+
+/// Checks that the log of each partition has the records below its state.
+///
+/// Errors: `Corrupt`.
+fn check_ends(states: &[Offset], ends: &[Offset]) -> Result<()> {
+    let lost = (0..).zip(states.iter().zip(ends)).find(|(_, (state, end))| end < state);
+    lost.map_or(Ok(()), |(p, (state, end)): (u32, _)| {
+        Err(Error::corrupt(format!(
+            "partition {p}: its state is at offset {state}, but the log ends at {end}: the log has lost records, and no backup is right"
+        )))
+    })
 }
 
 fn checkpoints_of(state: &PublishedState) -> impl Iterator<Item = Offset> {
