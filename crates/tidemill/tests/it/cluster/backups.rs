@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use serde_json::{Value, json};
@@ -43,13 +44,13 @@ impl MongoPort {
     }
 }
 
-/// Inserts a note, then two documents by a transaction. Returns whether the transaction is committed: another one may be in its way.
-fn write_documents(driver: &mut Mongo, writer: usize, n: u64, session: &Document) -> bool {
+/// Inserts a note, then two documents by a transaction. Returns whether the note, and the transaction, were acknowledged: another transaction may
+/// be in the way, and a node that is too busy to keep its lease does not know.
+fn write_documents(driver: &mut Mongo, writer: usize, n: u64, session: &Document) -> (bool, bool) {
     let id = |kind: &str| format!("{kind}-{writer}-{n}");
-    let reply = driver.command(
-        doc! { "insert": "notes", "documents": [{ "_id": id("note"), "n": n as i64 }], "$db": "docs" },
-    );
-    assert_eq!(reply.get("n"), Some(&Bson::Int32(1)), "{reply}");
+    let is_inserted = |reply: &Document| reply.get("n") == Some(&Bson::Int32(1));
+    let note = doc! { "_id": id("note"), "n": n as i64 };
+    let note = driver.command(doc! { "insert": "notes", "documents": [note], "$db": "docs" });
     let number = n as i64 + 1;
     let in_transaction = |mut command: Document, starts: bool| {
         command.extend(doc! { "lsid": session.clone(), "txnNumber": number, "autocommit": false });
@@ -61,14 +62,43 @@ fn write_documents(driver: &mut Mongo, writer: usize, n: u64, session: &Document
     for side in ["left", "right"] {
         let insert =
             doc! { "insert": "pairs", "documents": [{ "_id": id(side), "pair": id("pair") }], "$db": "docs" };
-        let reply = driver.command(in_transaction(insert, side == "left"));
-        assert_eq!(reply.get("n"), Some(&Bson::Int32(1)), "{reply}");
+        if !is_inserted(&driver.command(in_transaction(insert, side == "left"))) {
+            return (is_inserted(&note), false);
+        }
     }
     let commit = driver.command(in_transaction(doc! { "commitTransaction": 1, "$db": "admin" }, false));
-    match (commit.get_f64("ok").ok(), commit.get_i32("code").ok()) {
-        (Some(1.0), _) => true,
-        (_, Some(112)) => false,
-        _ => panic!("{commit}"),
+    (is_inserted(&note), commit.get_f64("ok").is_ok_and(|ok| ok == 1.0))
+}
+
+/// Sends orders until the node takes them: one that is too busy to keep its lease may not know whether it has.
+fn send(node: &Node, from: u64) {
+    let body: String = (from..from + 10)
+        .map(|i| format!("{{\"id\":\"o{i}\",\"customer\":\"c{}\",\"amount\":{}}}\n", i % 10, i % 4 * 50))
+        .collect();
+    let url = format!("{}/api/v1/streams/Order?wait=true", node.serving.base);
+    wait_until("the node takes orders", || {
+        let token = format!("Bearer {}", node.serving.token);
+        let request =
+            ureq::post(&url).header("authorization", token).header("content-type", "application/x-ndjson");
+        match request.send(&body) {
+            Ok(_) => true,
+            Err(ureq::Error::StatusCode(503)) => false,
+            Err(e) => panic!("{e}"),
+        }
+    });
+}
+
+/// Takes a backup, again while the node has just been removed from the cluster, as it is too busy.
+fn take_backup(data: &Path, to: &Path) -> String {
+    loop {
+        let output = tidemill(&["backup", "--data", data.to_str().unwrap(), "--to", to.to_str().unwrap()])
+            .output()
+            .unwrap();
+        if output.status.success() {
+            return String::from_utf8(output.stdout).unwrap();
+        }
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert!(text.contains("not backed up by this node"), "{text}");
     }
 }
 
@@ -86,15 +116,16 @@ fn ids(node: &Node, collection: &str) -> BTreeSet<String> {
 #[derive(Default)]
 struct Acknowledged {
     orders: AtomicU64,
-    notes: AtomicU64,
+    /// Numbers of the notes that are inserted.
+    notes: Mutex<Vec<u64>>,
     /// Numbers of the pairs that are committed.
-    pairs: std::sync::Mutex<Vec<u64>>,
+    pairs: Mutex<Vec<u64>>,
 }
 
 #[derive(Debug, Clone)]
 struct Counts {
     orders: u64,
-    notes: u64,
+    notes: Vec<u64>,
     pairs: Vec<u64>,
 }
 
@@ -102,7 +133,7 @@ impl Acknowledged {
     fn counts(&self) -> Counts {
         Counts {
             orders: self.orders.load(Ordering::Acquire),
-            notes: self.notes.load(Ordering::Acquire),
+            notes: self.notes.lock().unwrap().clone(),
             pairs: self.pairs.lock().unwrap().clone(),
         }
     }
@@ -184,7 +215,7 @@ fn work_until_backed_up(
             let (counts, done) = (&acknowledged[writer], &done);
             scope.spawn(move || {
                 while !done.load(Ordering::Acquire) {
-                    node.send(first_order(writer) + counts.orders.load(Ordering::Acquire), 10);
+                    send(node, first_order(writer) + counts.orders.load(Ordering::Acquire));
                     counts.orders.fetch_add(10, Ordering::AcqRel);
                 }
             });
@@ -195,17 +226,18 @@ fn work_until_backed_up(
                     bytes: uuid::Uuid::new_v4().as_bytes().to_vec(),
                 });
                 let session = doc! { "id": id };
-                while !done.load(Ordering::Acquire) {
-                    let n = counts.notes.load(Ordering::Acquire);
-                    if write_documents(&mut driver, writer, n, &session) {
-                        counts.pairs.lock().unwrap().push(n);
+                for n in 0.. {
+                    if done.load(Ordering::Acquire) {
+                        return;
                     }
-                    counts.notes.fetch_add(1, Ordering::AcqRel);
+                    let (note, pair) = write_documents(&mut driver, writer, n, &session);
+                    counts.notes.lock().unwrap().extend(note.then_some(n));
+                    counts.pairs.lock().unwrap().extend(pair.then_some(n));
                 }
             });
         }
         let is_enough =
-            |counts: Counts| counts.orders >= 200 && counts.notes >= 15 && counts.pairs.len() >= 10;
+            |counts: Counts| counts.orders >= 200 && counts.notes.len() >= 15 && counts.pairs.len() >= 10;
         wait_until("the nodes have work", || acknowledged.iter().all(|one| is_enough(one.counts())));
         let node = nodes.last().unwrap();
         let data = cluster.data(&node.name);
@@ -213,7 +245,7 @@ fn work_until_backed_up(
         let (_, text) = run(&["backup", "--data", data.to_str().unwrap(), "--to", data.to_str().unwrap()], 1);
         assert!(text.contains("lies inside the data directory"), "{text}");
         let before: Vec<Counts> = acknowledged.iter().map(Acknowledged::counts).collect();
-        let text = run(&["backup", "--data", data.to_str().unwrap(), "--to", backup.to_str().unwrap()], 0).0;
+        let text = take_backup(&data, backup);
         assert!(text.contains(&format!("Backup of the cluster {}", cluster.topic)), "{text}");
         before
     })
@@ -245,8 +277,9 @@ fn check_restored(data: &Path, before: &[Counts]) -> (Value, Value) {
         for n in first_order(writer)..first_order(writer) + counts.orders {
             assert!(known.contains(format!("o{n}").as_str()), "order {n} was acknowledged");
         }
-        (0..counts.notes)
-            .for_each(|n| assert!(notes.contains(&format!("note-{writer}-{n}")), "note {writer} {n}"));
+        for n in &counts.notes {
+            assert!(notes.contains(&format!("note-{writer}-{n}")), "note {writer} {n} was acknowledged");
+        }
         for n in &counts.pairs {
             assert!(pairs.contains(&format!("left-{writer}-{n}")), "pair {writer} {n} was committed");
         }
