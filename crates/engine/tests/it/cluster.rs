@@ -76,7 +76,7 @@ impl Shared {
 
     fn replicas(&self) -> Replicas {
         match self.has_some_replicas {
-            false => Replicas::All,
+            false => Replicas::All(None),
             true => Replicas::OwnerAndStandby(PeerOptions {
                 listen: ([127, 0, 0, 1], 0).into(),
                 advertise: None,
