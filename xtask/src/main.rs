@@ -16,6 +16,7 @@ use anyhow::{Context, Result};
 const LAYERS: &[(&str, &[&str])] = &[
     ("types", &[]),
     ("test-servers", &[]),
+    ("fuzzing", &[]),
     ("encryption", &["types"]),
     ("log", &["types", "encryption"]),
     ("log-kafka", &["types", "log"]),

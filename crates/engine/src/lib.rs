@@ -78,6 +78,7 @@ pub use engine::{
     DocumentCollection, Engine, EngineBuilder, Moment, OnDemandRows, OnDemandTarget, QueryWhy, SYSTEM_TABLES,
 };
 pub use lifecycle::report::StartupReport;
+pub use peers::{FragmentRunner, PeerNodes};
 pub use process::clock::{Clock, ManualClock, SystemClock};
 pub use process::limits::ProcessLimits;
 pub use process::open_apps::ProcessApp;

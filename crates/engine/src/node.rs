@@ -21,6 +21,14 @@ pub trait ClusterPart: Send + Sync {
     /// lease.
     fn owned_epoch(&self, partition: PartitionId, clock: &dyn Clock) -> Option<u64>;
 
+    /// Returns the id of the cluster.
+    fn cluster_id(&self) -> String;
+
+    /// Checks that this process is a member.
+    ///
+    /// Errors: `Conflict` with the reason if it was refused, `Unavailable` before it has joined.
+    fn check_member(&self) -> Result<()>;
+
     /// Leaves the cluster in order: other members take the partitions over first. Those of a process that cannot leave in time are taken over
     /// when its lease has run out.
     fn leave(&self, node: &Node);

@@ -95,6 +95,9 @@ impl Session {
 fn instead(statement: &str) -> &'static str {
     let has = |words: &[&str]| words.iter().any(|word| statement.contains(word));
     match statement {
+        _ if has(&["MEASUREMENT CARDINALITY"]) => "count the rows of SHOW MEASUREMENTS",
+        _ if has(&["FIELD KEY CARDINALITY"]) => "count the rows of SHOW FIELD KEYS",
+        _ if has(&["TAG KEY CARDINALITY"]) => "count the rows of SHOW TAG KEYS",
         _ if has(&["CARDINALITY"]) => "ask in SQL with count(DISTINCT …)",
         _ if has(&["QUERIES", "KILL"]) => {
             "ask in SQL for `system.statements`, and end a statement with KILL QUERY"

@@ -50,6 +50,7 @@ pub use memory::MemoryLog;
 pub use options::{LogClock, LogOptions};
 pub use record::{AppendResult, Attachment, Durability, NewRecord, Record};
 pub use segments::copy::{LogFile, LogFileContent, closed_log_files};
+pub use segments::encoder::{SegmentEncoder, meta_file};
 pub use segments::format;
 pub use segments::inspect::{DamagedFile, LogInspection, PartitionInspection, inspect};
 pub use segments::recover::{CutReason, RecoveryReport, TailCut};

@@ -16,7 +16,8 @@ use crate::flusher::Flusher;
 use crate::options::LogOptions;
 use crate::partition::PartitionLog;
 use crate::record::{AppendResult, Durability, NewRecord, Record};
-use crate::segments::copy::{LogFile, LogFileContent, META_FILE};
+use crate::segments::copy::{LogFile, META_FILE};
+use crate::segments::encoder::meta_file;
 use crate::segments::recover::{RecoveryReport, recover};
 use crate::subscription::{LocalSubscription, ReadRecords, Subscription};
 use crate::ticket::{SyncRecords, Ticket};
@@ -213,7 +214,7 @@ fn write_meta(disk: &dyn Disk, dir: &Path, partitions: u32) -> Result<()> {
 }
 
 /// Returns the content of the metadata file.
-fn meta_text(partitions: u32) -> String {
+pub(crate) fn meta_text(partitions: u32) -> String {
     format!("{META_FIRST_LINE}\npartitions {partitions}\n")
 }
 
@@ -263,8 +264,7 @@ impl Log for LocalLog {
     }
 
     fn files(&self, ends: &[Offset]) -> Result<Vec<LogFile>> {
-        let meta = meta_text(self.partitions()).into_bytes();
-        let mut files = vec![LogFile { name: META_FILE.to_owned(), content: LogFileContent::Written(meta) }];
+        let mut files = vec![meta_file(self.partitions())];
         for (id, partition) in (self.open.first..).zip(self.open.logs.iter()) {
             let end = ends.get(id as usize).copied().unwrap_or_else(|| Offset(partition.end()));
             files.extend(partition.files(&partition_name(id), end.0)?);

@@ -44,7 +44,7 @@ pub(crate) mod code {
 
 /// Phrases in messages of the database that tell the cause of an error of kind `Invalid` or `NotFound`, and its code. The first
 /// that fits counts.
-const CAUSES: [(&str, &str); 29] = [
+const CAUSES: [(&str, &str); 34] = [
     ("no unique constraint", "42P10"),
     ("has no events", "42809"),
     ("is set by Tidemill", "428C9"),
@@ -55,6 +55,11 @@ const CAUSES: [(&str, &str); 29] = [
     ("more than one row returned by a subquery", "21000"),
     ("is not supported", code::NOT_SUPPORTED),
     ("not supported:", code::NOT_SUPPORTED),
+    // new rows of a stream
+    ("is not possible over it", code::NOT_SUPPORTED),
+    ("which has no new rows", code::NOT_SUPPORTED),
+    ("over tail() are numbers", code::NOT_SUPPORTED),
+    ("the rows of tail() have no", code::NOT_SUPPORTED),
     ("there is no column", "42703"),
     ("is in more than one of the tables", "42702"),
     ("two columns are called", "42701"),
@@ -67,6 +72,7 @@ const CAUSES: [(&str, &str); 29] = [
     ("no time to compare", "22007"),
     ("Error parsing timestamp", "22007"),
     ("regular expression", "2201B"),
+    ("is not a valid identifier", code::INVALID_VALUE),
     ("verflow", code::OUT_OF_RANGE),
     ("Cannot cast", code::INVALID_TEXT),
     ("expected a value of type", code::INVALID_TEXT),

@@ -36,27 +36,41 @@ pub fn receive(bytes: &[u8]) {
             }
         }
         Ok(Message::CopyData(data)) => {
-            for format in ["text", "csv", "binary"] {
-                copy_in(format, &data);
+            for options in COPY_OPTIONS {
+                for bad_rows in [BadRows::Keep, BadRows::Refuse] {
+                    let whole = copy_in(options, bad_rows, &data, data.len());
+                    let parts = copy_in(options, bad_rows, &data, 3);
+                    assert_eq!(whole, parts, "{options}: data in parts is other data");
+                }
             }
         }
         _ => {}
     }
 }
 
-/// Decodes data of a copy that arrives in two messages.
-fn copy_in(format: &str, data: &[u8]) {
-    let Ok(Command::CopyIn(copy)) = Command::parse(&format!("COPY s FROM STDIN (FORMAT {format})")) else {
-        return;
+/// Options of the copies that get the data.
+const COPY_OPTIONS: [&str; 5] = [
+    "FORMAT text",
+    "FORMAT text, HEADER match, DELIMITER '|', NULL ''",
+    "FORMAT csv",
+    "FORMAT csv, HEADER, DELIMITER ';', QUOTE '''', ESCAPE '\\', NULL 'x'",
+    "FORMAT binary",
+];
+
+/// Decodes data of a copy that arrives in parts. Returns the numbers of rows that fit and that do not, or the error.
+fn copy_in(options: &str, bad_rows: BadRows, data: &[u8], part: usize) -> Result<(usize, usize), String> {
+    let Ok(Command::CopyIn(copy)) = Command::parse(&format!("COPY s FROM STDIN ({options})")) else {
+        panic!("COPY does not know {options}");
     };
-    let types = [FieldType::String, FieldType::Int, FieldType::Double, FieldType::Time, FieldType::Object];
-    let fields = types.map(|ty| Field::new(ty.name(), ty)).to_vec();
+    let fields: Vec<Field> =
+        FieldType::NAMES.iter().filter_map(|name| Some(Field::new(*name, FieldType::parse(name)?))).collect();
     let columns = (0..fields.len()).collect();
     let schema = Arc::new(StreamSchema { name: "s".into(), fields, key: None, id: vec![], time: None });
     let stream = OpenStream { schema, clock: Arc::new(|| Timestamp(0)) };
     let zone = jiff::tz::TimeZone::UTC;
-    let mut decoder = CopyDecoder::new(copy.options, stream, columns, zone, BadRows::Keep, 1 << 20);
-    let (first, rest) = data.split_at(data.len() / 2);
-    let fed = decoder.feed(first).and_then(|()| decoder.feed(rest)).and_then(|()| decoder.finish());
-    let _ = fed.and_then(|()| decoder.take());
+    let mut decoder = CopyDecoder::new(copy.options, stream, columns, zone, bad_rows, 1 << 20);
+    let mut parts = data.chunks(part.max(1));
+    let fed = parts.try_for_each(|part| decoder.feed(part)).and_then(|()| decoder.finish());
+    let rows = fed.and_then(|()| decoder.take()).map_err(|error| error.message)?;
+    Ok((rows.rows.parts.iter().map(|(_, batch)| batch.num_rows()).sum(), rows.rejected.len()))
 }

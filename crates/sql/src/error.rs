@@ -1,6 +1,7 @@
 //! Mapping of DataFusion errors to the error kinds of `tidemill_types`.
 
 mod messages;
+mod node_lost;
 mod places;
 mod type_names;
 
@@ -14,6 +15,7 @@ use object_store::Error as StoreError;
 use tidemill_types::budget::Stop;
 use tidemill_types::{Error, ErrorKind, did_you_mean};
 
+pub(crate) use node_lost::NodeLost;
 pub(crate) use type_names::in_words;
 
 /// Returns an error of ours as DataFusion carries it; [`from_datafusion`] finds it again.
@@ -159,6 +161,9 @@ fn external(inner: &(dyn std::error::Error + Send + Sync + 'static)) -> Error {
     }
     if let Some(stop) = inner.downcast_ref::<Stop>() {
         return ended(stop);
+    }
+    if let Some(lost) = inner.downcast_ref::<NodeLost>() {
+        return lost.error();
     }
     if let Some(nested) = inner.downcast_ref::<DataFusionError>() {
         return map(nested);

@@ -28,7 +28,7 @@ use url::Url;
 
 use crate::SqlOptions;
 use crate::query::AbortOnDrop;
-use crate::tables::{Moment, SystemTable, Tables};
+use crate::tables::{Moment, Nodes, SystemTable, Tables};
 
 /// Number and bytes of the moments of a session.
 #[derive(Debug, Default)]
@@ -218,5 +218,9 @@ impl Tables for TablesAtMoment {
 
     fn tablet_keys(&self) -> Option<TabletKeys> {
         self.present.tablet_keys()
+    }
+
+    fn nodes(&self) -> Option<Arc<dyn Nodes>> {
+        self.present.nodes()
     }
 }

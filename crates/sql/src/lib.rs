@@ -11,6 +11,7 @@
 //!      docs.X     BSON walked once for the columns, then only the projected ones decoded
 //!      system.X   a batch of rows, or a stored table
 //!      tail('X')  rows as they are applied, without a plan of DataFusion
+//!      in a cluster, other nodes execute parts of plans that read many bytes
 //! ```
 
 mod asof;
@@ -18,6 +19,7 @@ mod catalog;
 mod change;
 mod describe;
 mod dialect;
+mod distributed;
 mod docs;
 mod error;
 mod events;
@@ -57,5 +59,5 @@ pub use options::SqlOptions;
 pub use plans::prepared::Prepared;
 pub use query::{EncodedQuery, PagedQuery, QueryResult, QueryRows};
 pub use session::Sql;
-pub use tables::{Moment, SystemTable, Tables};
+pub use tables::{Moment, Nodes, SystemTable, Tables};
 pub use tidemill_database::{MissingFields, StatementInfo, StatementPhase};

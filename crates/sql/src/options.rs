@@ -35,6 +35,9 @@ pub struct SqlOptions {
     /// Memory for decoded columns, synopses and latest rows of event tables, in bytes. 0 reads every query's rows
     /// from tablets and tails.
     pub hot_bytes: usize,
+    /// Length of the files of a scan, in bytes, from which on other nodes of a cluster execute a part of its statement. 0 executes every
+    /// statement at the node that got it.
+    pub distributed_bytes: u64,
     /// Maximum number of physical plans that are kept for repeated queries. 0 plans every query anew.
     pub cached_plans: usize,
     /// Maximum number of moments that transactions hold.
@@ -60,6 +63,7 @@ impl Default for SqlOptions {
             queries_max: 16,
             text_bytes_max: 1 << 20,
             hot_bytes: 1 << 30,
+            distributed_bytes: 64 << 20,
             cached_plans: 256,
             moments_max: 64,
             moment_bytes_max: 512 << 20,

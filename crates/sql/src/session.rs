@@ -22,6 +22,7 @@ use crate::error::too_long;
 use crate::events::TabletWidths;
 use crate::execution::cancel;
 use crate::execution::counted_memory::CountedMemory;
+use crate::execution::fragment_places::FragmentPlaces;
 use crate::execution::limits::StatementLimits;
 use crate::execution::pages::{KeptStatements, PageDemand};
 use crate::execution::running::{Forwarded, RunningQuery, shown};
@@ -78,6 +79,8 @@ pub(crate) struct Shared {
     /// Numbers of tables, for clients that ask where columns come from.
     pub oids: KnownOids,
     pub places: Arc<Places>,
+    /// Places of parts of other nodes' statements.
+    pub fragments: FragmentPlaces,
     pub widths: TabletWidths,
     pub closing: ClosingFlag,
     pub moments: Arc<HeldMoments>,
@@ -150,6 +153,7 @@ impl Sql {
             state,
             lookup_state,
             places: limits.places.clone(),
+            fragments: FragmentPlaces::default(),
             widths: TabletWidths::default(),
             closing: ClosingFlag::default(),
             moments: Arc::default(),
@@ -375,6 +379,11 @@ impl Sql {
         futures::executor::block_on(async { self.query(sql).await?.collect().await })
     }
 
+    /// Returns what the queries of the session share.
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
     /// Returns the limits of the session.
     pub fn options(&self) -> &SqlOptions {
         &self.shared.options
@@ -502,7 +511,7 @@ impl Shared {
     }
 
     /// Runs what `job` returns on a thread of its own, once there is a place, until the statement of `work` ends.
-    fn start_thread<F: Future<Output = ()> + Send + 'static>(
+    pub fn start_thread<F: Future<Output = ()> + Send + 'static>(
         self: &Arc<Self>,
         work: Arc<Work>,
         job: impl FnOnce(Arc<Work>) -> F + Send + 'static,
@@ -520,14 +529,14 @@ impl Shared {
                 let _ = tasks.block_on(running);
             }
         };
-        if let Some(place) = self.places.try_begin() {
+        if let Some(place) = work.places().try_begin() {
             work.set_begun(place);
             return self.statement_threads.run(body);
         }
         let shared = self.clone();
         self.timers.spawn(async move {
             let statement = work.statement().statement().clone();
-            let Ok(Some(place)) = Abortable::new(shared.places.begin(), statement.on_end()).await else {
+            let Ok(Some(place)) = Abortable::new(work.places().begin(), statement.on_end()).await else {
                 return;
             };
             work.set_begun(place);

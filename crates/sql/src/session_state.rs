@@ -28,7 +28,7 @@ use crate::subqueries::ThreeValuedSubqueries;
 use crate::times::MicrosecondTimes;
 use crate::{
     SqlOptions, Tables, execution::deadline, functions, optimizer::constant_last, optimizer::partial_sorts,
-    optimizer::unique_names, plans::rerun,
+    optimizer::top_groups, optimizer::unique_names, plans::rerun,
 };
 
 /// Restricts the directories that DataFusion makes for spilled rows to the owner of the process.
@@ -104,7 +104,7 @@ pub(crate) fn session_state(options: &SqlOptions, environment: Arc<RuntimeEnv>) 
     settings.execution.sort_spill_reservation_bytes =
         reserve.min(settings.execution.sort_spill_reservation_bytes);
     let rules = partial_sorts::whole(unique_names::checked(PhysicalOptimizer::new().rules));
-    let mut physical = deadline::physical(rules);
+    let mut physical = deadline::physical(top_groups::bounded(rules));
     physical.push(Arc::new(rerun::AllowRerun) as Arc<dyn PhysicalOptimizerRule + Send + Sync>);
     let mut logical = constant_last::ordered(Optimizer::new().rules);
     // they move JSON functions below joins of subqueries and forget columns there

@@ -15,7 +15,7 @@ use url::Url;
 use crate::StatementInfo;
 use crate::execution::statements::Statements;
 use crate::live::LiveRows;
-use crate::tables::{Moment, SystemTable, Tables};
+use crate::tables::{Moment, Nodes, SystemTable, Tables};
 
 /// Name of the system table of statements.
 pub(crate) const STATEMENTS: &str = "statements";
@@ -98,6 +98,10 @@ impl Tables for SessionTables {
 
     fn tablet_keys(&self) -> Option<TabletKeys> {
         self.tables.tablet_keys()
+    }
+
+    fn nodes(&self) -> Option<Arc<dyn Nodes>> {
+        self.tables.nodes()
     }
 }
 

@@ -2,10 +2,12 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use bytes::Bytes;
+use futures::stream::BoxStream;
 use object_store::ObjectStore;
 use tidemill_database::{AppendReceipt, AppendRequest, OpenStream};
 use tidemill_types::{Error, Result};
@@ -124,6 +126,11 @@ pub trait Tables: Send + Sync + 'static {
     fn tablet_keys(&self) -> Option<TabletKeys> {
         None
     }
+
+    /// Returns the nodes that execute parts of statements for each other; none by default.
+    fn nodes(&self) -> Option<Arc<dyn Nodes>> {
+        None
+    }
 }
 
 /// Tables and collections in the order in which they were asked for; `None` for those that do not exist.
@@ -132,6 +139,21 @@ pub struct Moment {
     pub streams: Vec<Option<TableSnapshot>>,
     /// Documents of collections.
     pub collections: Vec<Option<Vec<Bytes>>>,
+}
+
+/// Nodes that execute fragments of statements for each other.
+pub trait Nodes: Send + Sync + 'static {
+    /// Returns the name of this node.
+    fn own_name(&self) -> String;
+
+    /// Returns the names of the other nodes that are members and can be called.
+    fn other_names(&self) -> Vec<String>;
+
+    /// Sends a fragment to a node and returns its replies as they come. The node has `begin_timeout` to begin. Dropping the stream ends the work
+    /// there.
+    ///
+    /// Errors: in the stream; `Unavailable` if the node cannot be reached, is lost or stops.
+    fn run(&self, node: &str, fragment: Bytes, begin_timeout: Duration) -> BoxStream<'static, Result<Bytes>>;
 }
 
 /// Table of schema `system`.

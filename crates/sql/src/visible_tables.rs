@@ -16,7 +16,7 @@ use url::Url;
 use crate::execution::statements::Statements;
 use crate::live::LiveRows;
 use crate::session_tables::{STATEMENTS, rows};
-use crate::tables::{Moment, SystemTable, Tables};
+use crate::tables::{Moment, Nodes, SystemTable, Tables};
 
 /// Tables that a caller may read. `system.statements` is always among them, with the statements that the caller manages.
 pub(crate) struct VisibleTables {
@@ -133,6 +133,10 @@ impl Tables for VisibleTables {
 
     fn tablet_keys(&self) -> Option<TabletKeys> {
         self.tables.tablet_keys()
+    }
+
+    fn nodes(&self) -> Option<Arc<dyn Nodes>> {
+        self.tables.nodes()
     }
 }
 

@@ -26,6 +26,7 @@ mod tables;
 use std::path::Path;
 use std::sync::{Arc, Weak};
 
+use futures::StreamExt;
 use serde::Serialize;
 use tidemill_access::{Access, Principal};
 use tidemill_database::{Database, MissingFields, QueryRequest};
@@ -126,6 +127,14 @@ impl Tidemill {
             Some(limits) => Sql::with_limits(tables, options, limits)?,
             None => Sql::new(tables, options)?,
         });
+        let fragments = Arc::downgrade(&sql);
+        engine.answer_fragments(Arc::new(move |fragment| match fragments.upgrade() {
+            Some(sql) => sql.run_fragment(&fragment),
+            None => {
+                let stopping = Error::unavailable("the node stops");
+                futures::stream::once(std::future::ready(Err(stopping))).boxed()
+            }
+        }));
         let database = Arc::new(EngineDatabase { engine: engine.clone(), sql });
         engine.set_analytics(Arc::new(RuleAnalytics(Arc::downgrade(&database))));
         Ok(Self { database })

@@ -25,6 +25,7 @@ pub(crate) fn sql(all: &Settings, dir: &Path) -> SqlOptions {
         text_bytes_max: size(settings.text_bytes_max, usual.text_bytes_max),
         hot_bytes: size(all.hot_bytes(), usual.hot_bytes),
         cached_plans: size(settings.cached_plans, usual.cached_plans),
+        distributed_bytes: settings.distributed_bytes.unwrap_or(usual.distributed_bytes),
         ..SqlOptions::default()
     }
 }
@@ -81,6 +82,7 @@ mod tests {
             query_timeout: Some(Duration::seconds(7)),
             rows_max: Some(9),
             hot_bytes: Some(0),
+            distributed_bytes: Some(1),
             ..SqlSettings::default()
         };
         let settings = Settings { sql: sql_settings, ..Settings::default() };
@@ -88,6 +90,7 @@ mod tests {
         assert_eq!((options.function_bytes, options.rows_max), (5, Some(9)));
         assert_eq!(options.query_timeout, std::time::Duration::from_secs(7));
         assert_eq!((options.hot_bytes, options.cached_plans), (0, SqlOptions::default().cached_plans));
+        assert_eq!(options.distributed_bytes, 1);
         assert_eq!(options.memory_bytes, SqlOptions::default().memory_bytes);
         assert_eq!(options.spill_dir.as_deref(), Some(Path::new("data/spill")));
 

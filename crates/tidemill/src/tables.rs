@@ -2,16 +2,18 @@
 
 use std::ops::Range;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use arrow_array::RecordBatch;
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use futures::stream::BoxStream;
 use object_store::ObjectStore;
 use tidemill_access::{Action, Resource};
 use tidemill_database::{AppendReceipt, AppendRequest, OpenStream};
-use tidemill_engine::{Engine, SYSTEM_TABLES, SendOptions, Tap};
-use tidemill_sql::{LiveBatches, LiveRows, Moment, SchemaRef, SystemTable, Tables};
+use tidemill_engine::{Engine, PeerNodes, SYSTEM_TABLES, SendOptions, Tap};
+use tidemill_sql::{LiveBatches, LiveRows, Moment, Nodes, SchemaRef, SystemTable, Tables};
 use tidemill_types::{Error, Result, Timestamp};
 use tidemill_zones::{Rewritten, RowRewriter, Table, TableSnapshot, TabletKeys};
 use url::Url;
@@ -133,6 +135,28 @@ impl Tables for EngineTables {
 
     fn tablet_keys(&self) -> Option<TabletKeys> {
         self.keys.clone()
+    }
+
+    fn nodes(&self) -> Option<Arc<dyn Nodes>> {
+        let peers = self.engine.upgrade()?.peers()?.clone();
+        Some(Arc::new(ClusterNodes(peers)))
+    }
+}
+
+/// The nodes of a cluster, for statements.
+struct ClusterNodes(Arc<PeerNodes>);
+
+impl Nodes for ClusterNodes {
+    fn own_name(&self) -> String {
+        self.0.own_name().to_owned()
+    }
+
+    fn other_names(&self) -> Vec<String> {
+        self.0.other_names()
+    }
+
+    fn run(&self, node: &str, fragment: Bytes, begin_timeout: Duration) -> BoxStream<'static, Result<Bytes>> {
+        self.0.run_fragment(node, fragment, begin_timeout)
     }
 }
 

@@ -50,6 +50,7 @@ pub use stores::sim_store;
 pub use stores::store_options::{check_store_settings, store_options};
 pub use table::{MissingFile, MissingTail, PartialSnapshot, Table, TableSnapshot};
 pub use table_files::{TableInspection, TableVersion, TabletFile};
+pub use tablets::checksum::Checksums;
 pub use tablets::encryption::TabletKeys;
 pub use tablets::tablet::{ColumnStats, Tablet};
 pub use zones::Zones;

@@ -7,21 +7,18 @@ use tidemill_types::{Error, Result, Timestamp};
 use super::{ApplyReply, RecordApplier, check_place};
 use crate::commit::{Decision, SessionWrite, TransactionPart};
 use crate::deployment::Deployment;
-use crate::entry::{ArrivalKind, Emission, Entry};
+use crate::entry::{ArrivalKind, Entry, next_order, ordered_parts};
 use crate::state::PartitionState;
 
 impl RecordApplier<'_> {
     /// Emits the parts of a transaction, with the next place among the transactions.
     pub(super) fn order_transaction(&mut self, state: &mut PartitionState, parts: Vec<TransactionPart>) {
-        let order = self.time.0.max(state.transaction_order.saturating_add(1));
-        state.transaction_order = order;
-        let participants = parts.first().map(|part| part.participants.clone()).unwrap_or_default();
-        for (part, target) in parts.into_iter().zip(participants) {
-            let part = TransactionPart { order, cause: Some((self.id, self.offset)), ..part };
-            if let Some(digest) = &mut self.digest {
-                digest.transaction_part(target, &part);
+        state.transaction_order = next_order(state.transaction_order, self.time);
+        for emission in ordered_parts(parts, state.transaction_order, (self.id, self.offset)) {
+            if let (Some(digest), Entry::Transaction(part)) = (&mut self.digest, &emission.entry) {
+                digest.transaction_part(emission.target, part);
             }
-            self.applied.emissions.push(Emission { target, entry: Entry::Transaction(part) });
+            self.applied.emissions.push(emission);
         }
     }
 

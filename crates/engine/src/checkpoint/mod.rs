@@ -309,16 +309,18 @@ pub fn list(disk: &dyn Disk, dir: &Path) -> Result<Vec<(Offset, PathBuf)>> {
     };
     let mut found = Vec::new();
     for name in names {
-        let offset = name
-            .strip_suffix(".ckpt")
-            .map(|n| n.strip_suffix(COPY_SUFFIX).unwrap_or(n))
-            .and_then(|n| n.parse().ok());
-        if let Some(offset) = offset {
-            found.push((Offset(offset), dir.join(name)));
+        if let Some(offset) = offset_of_file(&name) {
+            found.push((offset, dir.join(name)));
         }
     }
     found.sort();
     Ok(found)
+}
+
+/// Returns the offset after the last record in a checkpoint, or the copy of one, of this name; `None` for other files.
+pub fn offset_of_file(name: &str) -> Option<Offset> {
+    let name = name.strip_suffix(".ckpt")?;
+    name.strip_suffix(COPY_SUFFIX).unwrap_or(name).parse().ok().map(Offset)
 }
 
 /// The explanations beside a checkpoint.

@@ -80,10 +80,10 @@ impl ClusterNode {
     ///
     /// Errors: `Invalid` for a name or an address that no cluster would admit; `NotFound` if the control partition was cut.
     ///
-    /// `calls` is the address at which other nodes call it, if they do.
+    /// `calls` is the address at which other nodes call it, if they do; `applies_all` says that each node applies all partitions.
     pub fn new(
         options: ClusterOptions,
-        calls: Option<String>,
+        (calls, applies_all): (Option<String>, bool),
         app: String,
         (partitioning, origin): (Partitioning, Option<&ClusterOrigin>),
         clock: &dyn Clock,
@@ -104,7 +104,7 @@ impl ClusterNode {
         let profile = NodeProfile {
             name: options.name,
             address: options.address,
-            calls: calls.clone().unwrap_or_default(),
+            calls: calls.unwrap_or_default(),
             zone: options.zone,
             weight: options.weight,
             cluster,
@@ -115,7 +115,7 @@ impl ClusterNode {
             protocol: Mutex::new(protocol),
             control: options.control,
             name,
-            applies_all: calls.is_none(),
+            applies_all,
             former_epoch: origin.map_or(0, |origin| origin.epoch),
         })
     }
@@ -135,10 +135,25 @@ impl ClusterNode {
         })
     }
 
+    /// Returns names and addresses of the other members that can be called, by name, without those that are leaving.
+    pub fn callable_members(&self) -> Vec<(String, String)> {
+        let protocol = self.protocol.lock();
+        let members = protocol.state().members().iter();
+        let others = members.filter(|(name, member)| {
+            name.as_str() != self.name && !member.calls.is_empty() && !member.draining
+        });
+        others.map(|(name, member)| (name.as_str().to_owned(), member.calls.clone())).collect()
+    }
+
     /// Returns the epoch that tables, checkpoints and sinks know: 0 is that of a partition that does not move, and those up to that of the data
     /// directory that the cluster was made from are over.
     fn owner_epoch(&self, epoch: Offset) -> u64 {
         self.former_epoch + epoch.0 + 1
+    }
+
+    /// Returns whether each node applies all partitions.
+    pub fn applies_all(&self) -> bool {
+        self.applies_all
     }
 
     /// Returns whether this node applies a partition, or has to load it.
@@ -171,6 +186,14 @@ impl ClusterPart for ClusterNode {
         let protocol = self.protocol.lock();
         let may_answer = protocol.may_answer(partition, now(clock).boot);
         protocol.state().owner(partition).filter(|_| may_answer).map(|owner| self.owner_epoch(owner.epoch))
+    }
+
+    fn cluster_id(&self) -> String {
+        self.protocol.lock().profile().cluster.id.clone()
+    }
+
+    fn check_member(&self) -> Result<()> {
+        Self::check_member(self)
     }
 
     fn leave(&self, node: &Node) {

@@ -12,8 +12,8 @@ use crate::peers::PeerOptions;
 /// Nodes that apply a partition.
 #[derive(Debug)]
 pub enum Replicas {
-    /// All of them: no node asks another one.
-    All,
+    /// All of them. Nodes that know each other execute parts of each other's statements; otherwise none asks another one.
+    All(Option<PeerOptions>),
     /// Its owner, and one standby. A node asks owners for the partitions that it does not have.
     OwnerAndStandby(PeerOptions),
 }
@@ -22,7 +22,7 @@ impl Replicas {
     /// Returns their name, which is the same for all nodes of a cluster.
     pub fn name(&self) -> &'static str {
         match self {
-            Self::All => "all",
+            Self::All(_) => "all",
             Self::OwnerAndStandby(_) => "2",
         }
     }

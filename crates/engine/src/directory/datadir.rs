@@ -16,7 +16,7 @@ use crate::app::AppSource;
 use crate::app::settings::{ResultSettings, Settings};
 use crate::directory::origin;
 use crate::directory::partitioning::{HomeRule, Partitioning};
-use crate::process::json_file::{read_json, write_json};
+use crate::process::json_file::{encode_json, read_json, write_json};
 use crate::process::{disk_space, private_files};
 
 /// Format of directories whose files of queries have the first partition. The format of the others is greater by the number of their
@@ -57,7 +57,7 @@ pub struct DataDirMeta {
 /// The backup that a data directory was made from.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct RestoredFrom {
-    /// Id of the original directory.
+    /// Id of the original directory, or cluster.
     pub id: Option<String>,
     /// When the backup was taken.
     pub time: String,
@@ -265,6 +265,13 @@ pub fn raise_epoch(disk: &dyn Disk, dir: &Path, epoch: u64) -> Result<()> {
         true => write_json(disk, &dir.join(META_FILE), &DataDirMeta { epoch, ..meta }),
         false => Ok(()),
     }
+}
+
+/// Returns `meta.json` of a directory with what the cluster of a node has, whose owners had epochs up to `epoch`. It has no identity yet.
+///
+/// Errors: `Internal`.
+pub fn meta_of_cluster(node: &DataDirMeta, epoch: u64) -> Result<Vec<u8>> {
+    encode_json(&DataDirMeta { epoch, id: None, restored: None, ..node.clone() })
 }
 
 /// Makes a copy of a data directory another directory than the original.

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
 use tidemill_log::disk::DiskFile;
-use tidemill_types::{Offset, PartitionId, Result};
+use tidemill_types::{Error, Offset, PartitionId, Result};
 
 /// Files that are published together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -36,6 +37,28 @@ pub struct StateFile {
     pub grows: bool,
 }
 
+/// A file of a published group.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PublishedFile {
+    /// Path below the data directory.
+    pub name: String,
+    /// Path in the store.
+    pub object: String,
+    /// Number of bytes.
+    pub bytes: u64,
+    /// CRC32C of the bytes.
+    pub crc32c: u32,
+}
+
+/// The state of a partition as it was published.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PublishedState {
+    /// Offset after its last record.
+    pub next: Offset,
+    /// Its files.
+    pub files: Vec<PublishedFile>,
+}
+
 /// Opens the files of a group. It is called if they are published only.
 pub type OpenFiles<'f> = &'f dyn Fn() -> Result<Vec<StateFile>>;
 
@@ -57,14 +80,42 @@ pub trait PartitionStore: Send + Sync {
     /// Errors: `Conflict` when another process owns it; `Unavailable` when the store does not answer.
     fn publish(&self, group: StateGroup, at: (Offset, u64), files: OpenFiles<'_>) -> Result<()>;
 
-    /// Returns the offset of the last version of a partition that this process has published. The next owner needs the log from there.
-    fn published(&self, id: PartitionId) -> Option<Offset>;
+    /// Returns the offset from which others need the log of a partition: that of the last version that this process has published, with which the
+    /// next owner begins, or 0 while a reader holds older ones. `None` if it has published none.
+    fn needed_from(&self, id: PartitionId) -> Option<Offset>;
 
     /// Makes the files of a group in the data directory those of its newest version. Returns false if the group was never published;
     /// nothing is changed then.
     ///
     /// Errors: `Corrupt` for files that are missing or damaged in the store; `Unavailable` when it does not answer.
     fn fetch(&self, group: StateGroup) -> Result<bool>;
+
+    /// Returns the newest version of a partition, whichever process has published it; `None` if it was never published.
+    ///
+    /// Errors: `NotFound` if versions are replaced faster than they are read; `Corrupt`; `Unavailable` when the store does not answer.
+    fn newest_state(&self, id: PartitionId) -> Result<Option<PublishedState>>;
+
+    /// Returns the epoch of the newest owner of a partition, 0 if it had none.
+    ///
+    /// Errors: `Corrupt`; `Unavailable` when the store does not answer.
+    fn newest_epoch(&self, id: PartitionId) -> Result<u64>;
+
+    /// Hands the content of a published file to `take`, piece by piece. Other requests of this process are answered in between.
+    ///
+    /// Errors: `NotFound` if it was removed, as later versions do not have it; `Corrupt` if it is not what was published; `Unavailable` when the
+    /// store does not answer; those of `take`.
+    fn read_published(&self, file: &PublishedFile, take: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()>;
+
+    /// Keeps owners from removing what they have published, and from cutting the log below it, while a hold of this name is there. The holder
+    /// takes another name from time to time: one that stays is ignored after [`crate::shared_state::EXPIRES_AFTER`].
+    ///
+    /// Errors: `Unavailable` when the store does not answer.
+    fn hold(&self, name: &str) -> Result<()>;
+
+    /// Ends a hold. One that does not exist is not an error.
+    ///
+    /// Errors: `Unavailable` when the store does not answer.
+    fn end_hold(&self, name: &str) -> Result<()>;
 
     /// Says that the process has ended its work, and that everything is published.
     ///
@@ -89,12 +140,32 @@ impl PartitionStore for LocalPartitionStore {
     }
 
     /// The next owner has the checkpoints of the directory.
-    fn published(&self, _: PartitionId) -> Option<Offset> {
+    fn needed_from(&self, _: PartitionId) -> Option<Offset> {
         Some(Offset(u64::MAX))
     }
 
     fn fetch(&self, _: StateGroup) -> Result<bool> {
         Ok(false)
+    }
+
+    fn newest_state(&self, _: PartitionId) -> Result<Option<PublishedState>> {
+        Ok(None)
+    }
+
+    fn newest_epoch(&self, _: PartitionId) -> Result<u64> {
+        Ok(0)
+    }
+
+    fn read_published(&self, file: &PublishedFile, _: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
+        Err(Error::internal(format!("{}: nothing is published from here", file.name)))
+    }
+
+    fn hold(&self, _: &str) -> Result<()> {
+        Ok(())
+    }
+
+    fn end_hold(&self, _: &str) -> Result<()> {
+        Ok(())
     }
 
     fn release(&self) -> Result<()> {

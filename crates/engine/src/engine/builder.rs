@@ -221,7 +221,9 @@ impl EngineBuilder {
         if let Some(part) = &cluster {
             threads.add(cluster::start(&node, part)?);
         }
-        if let Some(peers) = peers {
+        if let Some(peers) =
+            peers.clone().filter(|_| cluster.as_ref().is_some_and(|part| !part.applies_all()))
+        {
             let shared = node.clone();
             threads.add(vec![spawn("arrivals".into(), move || peers::run_arrivals(&shared, &peers))?]);
         }
@@ -230,7 +232,7 @@ impl EngineBuilder {
             place.set_health(move || Some(super::health_of(&*weak.upgrade()?, &warnings)));
         }
         let opened = Mutex::new(Some(OpenedDirectory { _data: data, _place: place }));
-        let engine = Engine { node, threads, cluster, opened, recovery };
+        let engine = Engine { node, threads, cluster, peers, opened, recovery };
         engine.wait_until_ready()?;
         Ok(engine)
     }
@@ -291,32 +293,34 @@ fn join_cluster(
     let app = node.app.deployment.app.content_hash();
     // nodes of a cluster have the same replicas
     let app = match &options.replicas {
-        Replicas::All => app,
+        Replicas::All(_) => app,
         some => format!("{app}, replicas {}", some.name()),
     };
     let mut options = options;
-    let listener = match std::mem::replace(&mut options.replicas, Replicas::All) {
-        Replicas::All => None,
-        Replicas::OwnerAndStandby(peers) => {
-            let identity = NodeIdentity {
-                cluster_id: options.cluster.clone(),
-                node: options.name.as_str().to_owned(),
-                incarnation: u64::try_from(node.host.clock.now().0).unwrap_or_default(),
-            };
-            Some(PeerListener::bind(node, identity, peers)?)
-        }
+    let (applies_all, peers) = match std::mem::replace(&mut options.replicas, Replicas::All(None)) {
+        Replicas::All(peers) => (true, peers),
+        Replicas::OwnerAndStandby(peers) => (false, Some(peers)),
     };
+    let listener = peers.map(|peers| {
+        let identity = NodeIdentity {
+            cluster_id: options.cluster.clone(),
+            node: options.name.as_str().to_owned(),
+            incarnation: u64::try_from(node.host.clock.now().0).unwrap_or_default(),
+        };
+        PeerListener::bind(node, identity, peers)
+    });
+    let listener = listener.transpose()?;
     let calls = listener.as_ref().map(|listener| listener.address.clone());
     let part = Arc::new(ClusterNode::new(
         options,
-        calls,
+        (calls, applies_all),
         app,
         (data.partitioning(), node.host.origin.as_deref()),
         &*node.host.clock,
     )?);
     let first_time = node.cluster.set(part.clone()).is_ok();
     debug_assert!(first_time, "a node joins once");
-    let peers = listener.map(|listener| listener.join(node, &part)).transpose()?;
+    let peers = listener.map(|listener| listener.join(node, &part, !applies_all)).transpose()?;
     Ok((part, peers))
 }
 
@@ -357,7 +361,7 @@ fn cluster_state(
     let partitions = origin.as_ref().map_or(app.settings.partitions, |origin| origin.partitions);
     let owner = StateOwner::of_cluster(&cluster.cluster, cluster.name.as_str(), partitions);
     let store = ObjectPartitionStore::new(objects, environment.disk.clone(), dir.to_owned(), owner)?;
-    Ok((Arc::new(store), origin))
+    Ok((Arc::new(store.with_clock(environment.clock.clone())), origin))
 }
 
 /// Returns the partitioning of a cluster: that of its first member, or of the data directory that it was made from.

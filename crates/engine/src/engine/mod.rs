@@ -39,6 +39,7 @@ use crate::lifecycle::report::StartupReport;
 use crate::lifecycle::threads::EngineThreads;
 use crate::lifecycle::transfers;
 use crate::node::Node;
+use crate::peers::{FragmentRunner, PeerNodes};
 use crate::process::open_apps::AppPlace;
 use crate::process::services::Process;
 use crate::sinks::DeliverySink;
@@ -68,6 +69,8 @@ pub struct Engine {
     threads: EngineThreads,
     /// Its part in a cluster, if it is a node of one.
     cluster: Option<Arc<ClusterNode>>,
+    /// The other nodes, if they call each other.
+    peers: Option<Arc<PeerNodes>>,
     /// Until it is stopped.
     opened: Mutex<Option<OpenedDirectory>>,
     /// Report of the recovery.
@@ -129,6 +132,19 @@ impl Engine {
         if self.node.app.analytics.set(analytics).is_err() {
             tracing::warn!("the engine has SQL already; the second one is not used");
         }
+    }
+
+    /// Sets what executes fragments of the statements of other nodes. Without nodes that call each other, nothing calls it.
+    pub fn answer_fragments(&self, runner: FragmentRunner) {
+        if let Some(peers) = &self.peers {
+            peers.answer_fragments(runner);
+        }
+    }
+
+    /// Returns the other nodes of the cluster, which execute fragments of statements; `None` for a process that is alone, and where nodes do not
+    /// call each other.
+    pub fn peers(&self) -> Option<&Arc<PeerNodes>> {
+        self.peers.as_ref()
     }
 
     /// Starts reading the documents and sources of the app, each from where it stopped.

@@ -28,6 +28,11 @@ pub fn provenance(payload: &Bytes) -> Result<Option<(PartitionId, Offset, Arriva
     Ok(input.provenance()?.cause.map(|(part, offset)| (part, offset, kind)))
 }
 
+/// Returns whether an entry is a transaction that the partition orders, see [`Entry::OrderTransaction`].
+pub fn orders_transaction(payload: &[u8]) -> bool {
+    payload.first() == Some(&kind::ORDER_TRANSACTION)
+}
+
 /// Decodes an entry. `streams` are the streams of the deployed app.
 ///
 /// Errors: `Corrupt` when the bytes are not an entry; `Invalid` when a stream is not declared.

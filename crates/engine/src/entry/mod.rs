@@ -16,11 +16,11 @@ use arrow_buffer::BooleanBuffer;
 use arrow_schema::SchemaRef;
 use arrow_select::filter::filter_record_batch;
 use bytes::Bytes;
-use tidemill_types::{Error, Offset, PartitionId, Result, StreamSchema};
+use tidemill_types::{Error, Offset, PartitionId, Result, StreamSchema, Timestamp};
 
 use crate::commit::{SessionWrite, TransactionPart};
 
-pub use decode::{decode, provenance};
+pub use decode::{decode, orders_transaction, provenance};
 pub use encode::EntryEncoder;
 
 /// Position of a source after the rows of a record.
@@ -267,6 +267,21 @@ impl Emission {
             _ => 0,
         }
     }
+}
+
+/// Returns the parts of a transaction as the partition emits them that orders it by the record `cause`.
+pub fn ordered_parts(parts: Vec<TransactionPart>, order: i64, cause: (PartitionId, Offset)) -> Vec<Emission> {
+    let participants = parts.first().map(|part| part.participants.clone()).unwrap_or_default();
+    let emission = |(part, target)| {
+        let part = TransactionPart { order, cause: Some(cause), ..part };
+        Emission { target, entry: Entry::Transaction(part) }
+    };
+    parts.into_iter().zip(participants).map(emission).collect()
+}
+
+/// Returns the order of a transaction whose record has this time, behind one with the order `last`.
+pub fn next_order(last: i64, time: Timestamp) -> i64 {
+    time.0.max(last.saturating_add(1))
 }
 
 /// Kind of events that a sink could not deliver because the other side refused them.

@@ -342,9 +342,9 @@ fn truncate_below(node: &Node, id: PartitionId, dir: &std::path::Path) -> Result
     // with one checkpoint there is nothing to fall back to but the log itself
     // and the next owner may begin with an older one
     if files.len() >= CHECKPOINTS_KEPT
-        && let Some(published) = node.host.partition_store.published(id)
+        && let Some(needed) = node.host.partition_store.needed_from(id)
     {
-        node.host.log.truncate(id, files[keep_from].0.min(published))?;
+        node.host.log.truncate(id, files[keep_from].0.min(needed))?;
     }
     Ok(())
 }

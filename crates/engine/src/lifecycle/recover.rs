@@ -99,8 +99,10 @@ pub fn open(
         node.app.sinks.open_partition(id, epoch, node.host.log.end(id))?;
         loaded.push(load_partition(&node, id, &mut report.warnings)?);
     }
-    let arrived = Arc::new(ArrivedEmissions::find(&node, &loaded)?);
+    let mut arrived = ArrivedEmissions::find(&node, &loaded)?;
     arrived.keep_offsets_unique(&node, &mut report)?;
+    arrived.send_missing_parts(&node, &loaded)?;
+    let arrived = Arc::new(arrived);
     let counts_transfers = loaded.iter().all(|l| l.counts_transfers);
     for mut loaded in loaded {
         let partition = Partition::new(loaded.state, node.host.clone(), node.app.clone());

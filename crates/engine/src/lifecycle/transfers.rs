@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use tidemill_log::Durability;
-use tidemill_types::{Offset, PartitionId, Result};
+use tidemill_types::{Error, Offset, PartitionId, Result, Timestamp};
 
 use crate::checkpoint::LoadedCheckpoint;
 use crate::entry;
@@ -13,7 +13,7 @@ use crate::entry::{ArrivalKind, Emission, Entry};
 use crate::lifecycle::report::StartupReport;
 use crate::node::Node;
 use crate::partition::Partition;
-use crate::state::TransferCounts;
+use crate::state::{PartitionState, TransferCounts};
 
 /// Log bytes read at once.
 const READ_BYTES: usize = 8 << 20;
@@ -131,31 +131,44 @@ fn pending_rows(node: &Node, transfer: &Transfer) -> u64 {
 }
 
 /// For every partition the last record of each other partition whose emission is in its log or was applied.
-pub struct ArrivedEmissions(Vec<BTreeMap<(u32, ArrivalKind), Offset>>);
+pub struct ArrivedEmissions(Vec<Arrived>);
+
+/// Emissions that have arrived in a partition, and transactions that it has to emit.
+#[derive(Default)]
+struct Arrived {
+    last: BTreeMap<(u32, ArrivalKind), Offset>,
+    /// Records that order transactions and are not applied, with their times.
+    ordering: Vec<(Offset, Timestamp)>,
+}
+
+impl Arrived {
+    fn note(&mut self, (from, offset): (PartitionId, Offset), kind: ArrivalKind) {
+        let known = self.last.entry((from.0, kind)).or_default();
+        *known = offset.max(*known);
+    }
+}
 
 impl ArrivedEmissions {
     /// Looks through checkpoints and logs.
     pub fn find(node: &Node, loaded: &[LoadedCheckpoint]) -> Result<Self> {
         let scan = |p: usize, loaded: &LoadedCheckpoint| {
-            let mut last = BTreeMap::new();
+            let mut found = Arrived::default();
             for kind in ArrivalKind::ALL {
                 let applied = loaded.state.arrived(kind);
-                last.extend(applied.iter().map(|(from, offset)| ((*from, kind), *offset)));
+                found.last.extend(applied.iter().map(|(from, offset)| ((*from, kind), *offset)));
             }
             // a single partition has no other to send to
             if node.host.log.partitions() > 1 {
-                scan_log(node, PartitionId(p as u32), loaded.state.next, &mut last)?;
+                scan_log(node, PartitionId(p as u32), &loaded.state, &mut found)?;
             }
-            Ok(last)
+            Ok(found)
         };
         let found: Result<Vec<_>> = std::thread::scope(|scope| {
             let threads: Vec<_> =
                 loaded.iter().enumerate().map(|(p, loaded)| scope.spawn(move || scan(p, loaded))).collect();
             threads
                 .into_iter()
-                .map(|t| {
-                    t.join().unwrap_or_else(|_| Err(tidemill_types::Error::internal("a log reader panicked")))
-                })
+                .map(|t| t.join().unwrap_or_else(|_| Err(Error::internal("a log reader panicked"))))
                 .collect()
         });
         found.map(Self)
@@ -164,8 +177,52 @@ impl ArrivedEmissions {
     /// Returns whether an emission of `from` is missing in the log that it belongs to.
     pub fn is_missing(&self, from: PartitionId, emission: &Emission) -> bool {
         let arrived = self.0.get(emission.target.0 as usize);
-        let last = arrived.and_then(|a| a.get(&(from.0, emission.kind())));
+        let last = arrived.and_then(|a| a.last.get(&(from.0, emission.kind())));
         last.is_none_or(|last| *last < emission.cause())
+    }
+
+    /// Appends the parts of ordered transactions that are not in the logs that they belong to, before the logs are replayed. A replay
+    /// decides what the logs have: a participant without its part would be taken for one that never gets it. And transactions of
+    /// this process, which is alone, must not come between the parts. Only the log of a cluster has such transactions.
+    ///
+    /// Errors: `Corrupt` for a record that is not an entry; `Unavailable` when the disk fails.
+    pub fn send_missing_parts(&mut self, node: &Node, loaded: &[LoadedCheckpoint]) -> Result<()> {
+        for (id, loaded) in node.host.partition_ids().zip(loaded) {
+            let is_part = |emission: &&Emission| emission.kind() == ArrivalKind::Transaction;
+            let mut parts: Vec<Emission> = loaded.outbox.iter().filter(is_part).cloned().collect();
+            let mut order = loaded.state.transaction_order;
+            for (offset, time) in std::mem::take(&mut self.0[id.0 as usize].ordering) {
+                if node.host.set_aside.contains(id, offset) {
+                    continue;
+                }
+                let records = node.host.log.read(id, offset, 1)?;
+                let decoded = records
+                    .first()
+                    .map(|record| entry::decode(&record.payload, &node.app.deployment.streams));
+                let place = |e: Error| e.context(format!("partition {id}, offset {offset}"));
+                let Some(Entry::OrderTransaction(ordered)) = decoded.transpose().map_err(place)? else {
+                    continue;
+                };
+                order = entry::next_order(order, time);
+                parts.extend(entry::ordered_parts(ordered, order, (id, offset)));
+            }
+            for part in parts {
+                self.send_missing_part(node, id, &part)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn send_missing_part(&mut self, node: &Node, from: PartitionId, part: &Emission) -> Result<()> {
+        if !self.is_missing(from, part) {
+            return Ok(());
+        }
+        let payload = Bytes::from(entry::EntryEncoder::default().encode(&part.entry)?);
+        node.host.log.append(part.target, payload.into(), Durability::Fsync)?.wait()?;
+        if let Some(arrived) = self.0.get_mut(part.target.0 as usize) {
+            arrived.note((from, part.cause()), ArrivalKind::Transaction);
+        }
+        Ok(())
     }
 
     /// No offset may be given out again that another partition remembers: what the new record emits would be taken for
@@ -173,8 +230,12 @@ impl ArrivedEmissions {
     /// log lost its end afterwards, or where an earlier version wrote it.
     pub fn keep_offsets_unique(&self, node: &Node, report: &mut StartupReport) -> Result<()> {
         for p in node.host.partition_ids() {
-            let remembered =
-                self.0.iter().flatten().filter(|((from, _), _)| *from == p.0).map(|(_, last)| last.next());
+            let remembered = self
+                .0
+                .iter()
+                .flat_map(|arrived| &arrived.last)
+                .filter(|((from, _), _)| *from == p.0)
+                .map(|(_, last)| last.next());
             let Some(remembered) = remembered.max() else { continue };
             let end = node.host.log.end(p);
             if end >= remembered {
@@ -199,24 +260,26 @@ impl ArrivedEmissions {
     }
 }
 
-/// Notes the provenance of every record from `from` on.
-fn scan_log(
-    node: &Node,
-    partition: PartitionId,
-    mut from: Offset,
-    last: &mut BTreeMap<(u32, ArrivalKind), Offset>,
-) -> Result<()> {
+/// Notes the provenance of every record behind `state`, and the transactions that it orders.
+fn scan_log(node: &Node, partition: PartitionId, state: &PartitionState, found: &mut Arrived) -> Result<()> {
     let end = node.host.log.end(partition);
+    let (mut from, mut time) = (state.next, state.time);
     while from < end {
         for record in node.host.log.read(partition, from, READ_BYTES)? {
             from = record.offset.next();
+            time = time.max(record.time);
+            if entry::orders_transaction(&record.payload) {
+                found.ordering.push((record.offset, time));
+            }
             let provenance = entry::provenance(&record.payload)
                 .map_err(|e| e.context(format!("partition {partition}, offset {}", record.offset)))?;
             if let Some((source, offset, kind)) = provenance {
-                let known = last.entry((source.0, kind)).or_default();
-                *known = offset.max(*known);
+                found.note((source, offset), kind);
             }
         }
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

@@ -15,6 +15,7 @@ use tidemill_types::ipc::BatchEncoder;
 use tidemill_types::{Error, Offset, PartitionId, Result, Timestamp};
 use tokio::sync::mpsc;
 
+use super::fragments::FragmentRunner;
 use super::kept_moments::KeptMoments;
 use super::message::{
     self, ArrivedHead, CHUNK_BYTES, CallKind, ExplainEventHead, FetchHead, FoundHead, KeptHead, QueryHead,
@@ -40,12 +41,37 @@ pub struct Answers {
     node: Weak<Node>,
     cluster: OnceLock<Arc<ClusterNode>>,
     moments: KeptMoments,
+    /// Executes fragments of statements, once there is SQL.
+    fragments: OnceLock<FragmentRunner>,
 }
 
 impl Answers {
     /// Creates the answers of a node. [`Self::join`] follows.
     pub fn new(node: &Arc<Node>) -> Self {
-        Self { node: Arc::downgrade(node), cluster: OnceLock::new(), moments: KeptMoments::default() }
+        Self {
+            node: Arc::downgrade(node),
+            cluster: OnceLock::new(),
+            moments: KeptMoments::default(),
+            fragments: OnceLock::new(),
+        }
+    }
+
+    /// Sets what executes fragments of statements. The first one stays.
+    pub fn set_fragment_runner(&self, runner: FragmentRunner) {
+        _ = self.fragments.set(runner);
+    }
+
+    /// Executes a fragment.
+    ///
+    /// Errors: in the stream; `Unavailable` before the node has SQL.
+    fn run_fragment(&self, fragment: Bytes) -> BoxStream<'static, Result<Reply>> {
+        match self.fragments.get() {
+            Some(run) => run(fragment).map(|reply| reply.map(Reply::Payload)).boxed(),
+            None => {
+                let error = Error::unavailable("the node has just started and executes no statements yet");
+                futures::stream::once(std::future::ready(Err(error))).boxed()
+            }
+        }
     }
 
     /// Sets the cluster, whose state says what this node owns.
@@ -191,7 +217,7 @@ impl Answers {
             CallKind::ChangePlace => {
                 encode(&partition.change_place(decode::<(Offset, u32)>(payload)?.0)?, &[])
             }
-            CallKind::Fetch | CallKind::Count | CallKind::TailRows => {
+            CallKind::Fetch | CallKind::Count | CallKind::TailRows | CallKind::Fragment => {
                 Err(Error::invalid(format!("{kind:?} is asked in another way")))
             }
         }
@@ -359,6 +385,10 @@ impl CallHandler for AnswerHandler {
 
     fn stream(&self, call: IncomingCall) -> BoxStream<'static, Result<Reply>> {
         let answers = self.0.clone();
+        if call.kind == CallKind::Fragment as u16 {
+            // it has threads of its own, and ends when its stream is dropped
+            return answers.run_fragment(call.payload);
+        }
         let (sender, receiver) = mpsc::channel(REPLIES_MAX);
         tokio::task::spawn_blocking(move || {
             let sent = catch_unwind(AssertUnwindSafe(|| {

@@ -77,6 +77,8 @@ pub enum CallKind {
     ChangesAt = 20,
     /// Asks where a change of the data directory is that the cluster was made from.
     ChangePlace = 21,
+    /// Has the node execute a part of a statement, and streams its rows.
+    Fragment = 22,
 }
 
 /// Encodes a payload.

@@ -12,11 +12,12 @@
 //! something are records, and a call names the record. So a caller asks again, the next owner as well, until its time is over, and a
 //! take-over is latency rather than an error.
 //!
-//! `message` has the calls, `answer` the side of the owner, `partition` and `documents` the side of the caller. `docs/rfcs/0033-replicas.md` has
+//! `fragments` carries parts of statements of SQL, which any node may execute. `message` has the calls, `answer` the side of the owner, `partition` and `documents` the side of the caller. `docs/rfcs/0033-replicas.md` has
 //! the reasons.
 
 mod answer;
 mod documents;
+mod fragments;
 mod kept_moments;
 mod message;
 mod partition;
@@ -46,6 +47,7 @@ use crate::node::Node;
 use crate::partition::{ArrivedCauses, PartitionClient, PartitionPeers};
 use crate::process::store_runtime::StoreRuntime;
 use answer::{AnswerHandler, Answers};
+pub use fragments::FragmentRunner;
 use message::{ArrivedHead, CallKind, decode, encode};
 use partition::PeerPartition;
 
@@ -114,10 +116,15 @@ impl PeerListener {
         Ok(Self { runtime, settings, answers, gateway, address })
     }
 
-    /// Makes the partitions of others known to the node, and those of the node to others.
+    /// Makes the nodes known to each other, and their partitions where each has some only.
     ///
     /// Errors: `Invalid` for settings that cannot work.
-    pub fn join(self, node: &Arc<Node>, cluster: &Arc<ClusterNode>) -> Result<Arc<PeerNodes>> {
+    pub fn join(
+        self,
+        node: &Arc<Node>,
+        cluster: &Arc<ClusterNode>,
+        has_some_partitions: bool,
+    ) -> Result<Arc<PeerNodes>> {
         let Self { runtime, settings, answers, gateway, address: _ } = self;
         let peers = Peers::new(settings, runtime.handle().clone())?;
         answers.join(cluster.clone());
@@ -132,9 +139,11 @@ impl PeerListener {
             _gateway: gateway,
             runtime,
         });
-        node.host.outcomes.keep();
-        _ = node.host.votes_elsewhere.set(peers.clone());
-        node.join(peers.clone());
+        if has_some_partitions {
+            node.host.outcomes.keep();
+            _ = node.host.votes_elsewhere.set(peers.clone());
+            node.join(peers.clone());
+        }
         Ok(peers)
     }
 }

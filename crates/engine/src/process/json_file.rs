@@ -57,15 +57,23 @@ pub fn write_json(disk: &dyn Disk, path: &Path, value: &impl Serialize) -> Resul
     let temporary = path.with_extension("tmp");
     step("write beside");
     let file = disk.create(&temporary).map_err(failed)?;
-    let text = serde_json::to_vec_pretty(value).map_err(|e| failed(e.into()))?;
-    let content = text.strip_suffix(b"\n}").unwrap_or(&text);
-    let bytes = [content, CHECKSUM.as_bytes(), &checksum(content), END.as_bytes()].concat();
+    let bytes = encode_json(value)?;
     write_all(&*file, 0, &mut [IoSlice::new(&bytes)]).and_then(|()| file.sync()).map_err(failed)?;
     step("replace");
     disk.rename(&temporary, path).map_err(failed)?;
     step("sync the directory of");
     let dir = path.parent().unwrap_or(Path::new("."));
     disk.sync_dir(dir).map_err(failed)
+}
+
+/// Returns the content of a file as [`write_json`] writes it.
+///
+/// Errors: `Internal` for a value that JSON does not have.
+pub fn encode_json(value: &impl Serialize) -> Result<Vec<u8>> {
+    let text = serde_json::to_vec_pretty(value)
+        .map_err(|e| Error::internal("a file of the data directory cannot be encoded").with_source(e))?;
+    let content = text.strip_suffix(b"\n}").unwrap_or(&text);
+    Ok([content, CHECKSUM.as_bytes(), &checksum(content), END.as_bytes()].concat())
 }
 
 /// Splits a file into the content before the checksum, and the checksum.

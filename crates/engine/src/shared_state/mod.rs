@@ -6,6 +6,7 @@
 //!   p00003/versions/00000000000000000120-0000000007_0000000002.json
 //!                                                    its state at offset 120: the files and where they are
 //!   p00003/files/0000000007/41-00000000000000000120.ckpt
+//!   holds/…                                          a backup copies what is there, see `holds.rs`
 //!   directory/…                                       files that belong to no partition, as the app
 //!   directory/released/0000000007.json                process 7 has ended, and all is published
 //! ```
@@ -21,12 +22,16 @@
 //! reasons.
 
 mod files;
+mod holds;
 mod object;
 mod take_over;
 
 use serde::{Deserialize, Serialize};
 
+use crate::directory::partition_store::PublishedFile;
+
 pub use files::{directory_files, partition_files};
+pub use holds::EXPIRES_AFTER;
 pub use object::ObjectPartitionStore;
 pub use take_over::{TakeOver, take_over};
 
@@ -35,18 +40,6 @@ pub use take_over::{TakeOver, take_over};
 struct StateVersion {
     format: u32,
     files: Vec<PublishedFile>,
-}
-
-/// File of a [`StateVersion`].
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct PublishedFile {
-    /// Path below the data directory.
-    name: String,
-    /// Path in the store.
-    object: String,
-    bytes: u64,
-    /// CRC32C of the bytes.
-    crc32c: u32,
 }
 
 /// Process that owns a group.

@@ -15,10 +15,14 @@ use tidemill_types::{Error, Offset, PartitionId, Result};
 use tidemill_zones::ObjectDirectory;
 
 use super::files::{directory_names, names_below, partition_dirs, shared_dirs};
-use super::{FORMAT, PublishedFile, StateOwner, StateVersion};
+use super::holds::{Holds, hold_file};
+use super::{FORMAT, StateOwner, StateVersion};
 use crate::directory::datadir::META_FILE;
-use crate::directory::partition_store::{OpenFiles, PartitionStore, StateFile, StateGroup};
+use crate::directory::partition_store::{
+    OpenFiles, PartitionStore, PublishedFile, PublishedState, StateFile, StateGroup,
+};
 use crate::planted_bugs::{PlantedBug, is_planted};
+use crate::process::clock::{Clock, SystemClock};
 use crate::process::disk_files::unreadable;
 use crate::process::store_runtime::StoreRuntime;
 
@@ -38,6 +42,8 @@ pub struct ObjectPartitionStore {
     owned: Mutex<BTreeMap<StateGroup, OwnedGroup>>,
     /// Number of files that this process has begun to upload.
     uploads: AtomicU64,
+    holds: Holds,
+    clock: Arc<dyn Clock>,
 }
 
 /// A group that this process owns.
@@ -49,6 +55,8 @@ struct OwnedGroup {
     versions: u64,
     /// Those of them that are published and kept, by name, oldest first.
     published: Vec<(String, StateVersion)>,
+    /// True if nothing of former owners is left.
+    is_alone: bool,
 }
 
 impl ObjectPartitionStore {
@@ -72,7 +80,14 @@ impl ObjectPartitionStore {
             owner,
             owned: Mutex::default(),
             uploads: AtomicU64::new(0),
+            holds: Holds::default(),
+            clock: Arc::new(SystemClock),
         })
+    }
+
+    /// Replaces the clock of the machine.
+    pub fn with_clock(self, clock: Arc<dyn Clock>) -> Self {
+        Self { clock, ..self }
     }
 
     /// Returns the store of a data directory of this identity with so many partitions.
@@ -121,7 +136,11 @@ impl ObjectPartitionStore {
     fn read<T: DeserializeOwned>(&self, name: &str) -> Result<T> {
         let missing = || Error::corrupt(format!("{}: the file is missing", self.objects.display(name)));
         let content = self.run(self.objects.read(name))?.ok_or_else(missing)?;
-        serde_json::from_slice(&content)
+        self.decode(name, &content)
+    }
+
+    fn decode<T: DeserializeOwned>(&self, name: &str, content: &[u8]) -> Result<T> {
+        serde_json::from_slice(content)
             .map_err(|e| Error::corrupt(format!("{}: {e}", self.objects.display(name))))
     }
 
@@ -176,9 +195,12 @@ impl ObjectPartitionStore {
     }
 
     /// Removes versions that are not kept, and the files that only they name; when there are enough of its own, also those of former
-    /// owners.
+    /// owners. Nothing is removed while a reader holds it.
     fn remove_old(&self, group: StateGroup, owned: &mut OwnedGroup) -> Result<()> {
-        if owned.published.len() == VERSIONS_KEPT {
+        if self.run(self.holds.look(&self.objects, self.clock.monotonic()))? {
+            return Ok(());
+        }
+        if owned.published.len() >= VERSIONS_KEPT && !owned.is_alone {
             let (last, earlier) = (format!("-{:010}.json", owned.epoch), format!("-{:010}_", owned.epoch));
             let is_own = |name: &String| name.ends_with(&last) || name.contains(&earlier);
             let versions = self.versions(group)?.into_iter().filter(|name| !is_own(name));
@@ -186,6 +208,7 @@ impl ObjectPartitionStore {
             let files = self.run(self.objects.list(&format!("{}/files", group.name())))?;
             let files = files.into_iter().filter(|name| *name < own);
             versions.chain(files).try_for_each(|name| self.run(self.objects.remove(&name)))?;
+            owned.is_alone = true;
         }
         while owned.published.len() > VERSIONS_KEPT {
             let (name, version) = owned.published.remove(0);
@@ -198,6 +221,30 @@ impl ObjectPartitionStore {
                 .try_for_each(|name| self.run(self.objects.remove(name)))?;
         }
         Ok(())
+    }
+
+    fn check_format(&self, name: &str, version: StateVersion) -> Result<StateVersion> {
+        match version.format == FORMAT {
+            true => Ok(version),
+            false => Err(Error::invalid(format!(
+                "{}: has format {}, and this program knows {FORMAT}: use the version that wrote it",
+                self.objects.display(name),
+                version.format
+            ))),
+        }
+    }
+
+    /// Compares the number and the checksum of bytes that were read with those that were published.
+    fn check_content(&self, file: &PublishedFile, (bytes, crc32c): (u64, u32)) -> Result<()> {
+        match (bytes, crc32c) == (file.bytes, file.crc32c) {
+            true => Ok(()),
+            false => Err(Error::corrupt(format!(
+                "{}: is damaged: expected {} bytes with the checksum {:08x}, found {bytes} with {crc32c:08x}",
+                self.objects.display(&file.object),
+                file.bytes,
+                file.crc32c
+            ))),
+        }
     }
 
     /// Makes a file in the directory the one that was published.
@@ -223,14 +270,7 @@ impl ObjectPartitionStore {
             Ok(())
         };
         self.run(self.objects.download(&file.object, &mut take))?;
-        if (at, crc32c) != (file.bytes, file.crc32c) {
-            return Err(Error::corrupt(format!(
-                "{}: is damaged: expected {} bytes with the checksum {:08x}, found {at} with {crc32c:08x}",
-                self.objects.display(&file.object),
-                file.bytes,
-                file.crc32c
-            )));
-        }
+        self.check_content(file, (at, crc32c))?;
         written.sync().map_err(failed)?;
         self.disk.rename(&temporary, &path).map_err(failed)?;
         self.disk.sync_dir(parent).map_err(failed)
@@ -275,7 +315,10 @@ impl PartitionStore for ObjectPartitionStore {
                 self.objects.display(&group.name())
             )));
         }
-        self.owned.lock().insert(group, OwnedGroup { epoch, at: None, versions: 0, published: Vec::new() });
+        self.owned.lock().insert(
+            group,
+            OwnedGroup { epoch, at: None, versions: 0, published: Vec::new(), is_alone: false },
+        );
         let owners = self.run(self.objects.list(&format!("{}/owners", group.name())))?;
         owners
             .iter()
@@ -297,7 +340,8 @@ impl PartitionStore for ObjectPartitionStore {
             last == at || (is_planted(PlantedBug::PublishOncePerOffset) && last.0 == at.0)
         };
         if group != StateGroup::Directory && owned.at.is_some_and(is_same) {
-            return Ok(());
+            // what was held is removed although the partition stands still
+            return if self.holds.are_there() { self.remove_old(group, owned) } else { Ok(()) };
         }
         self.check_owned(group, owned.epoch)?;
         let (epoch, number) = (owned.epoch, owned.versions);
@@ -322,25 +366,62 @@ impl PartitionStore for ObjectPartitionStore {
         Ok(())
     }
 
-    fn published(&self, id: PartitionId) -> Option<Offset> {
-        Some(self.owned.lock().get(&StateGroup::Partition(id))?.at?.0)
+    fn needed_from(&self, id: PartitionId) -> Option<Offset> {
+        let newest = self.owned.lock().get(&StateGroup::Partition(id))?.at?.0;
+        Some(if self.holds.are_there() { Offset(0) } else { newest })
     }
 
     fn fetch(&self, group: StateGroup) -> Result<bool> {
         let Some(name) = self.versions(group)?.pop() else { return Ok(false) };
-        let version: StateVersion = self.read(&name)?;
-        if version.format != FORMAT {
-            return Err(Error::invalid(format!(
-                "{}: has format {}, and this program knows {FORMAT}: use the version that wrote it",
-                self.objects.display(&name),
-                version.format
-            )));
-        }
+        let version = self.read(&name).and_then(|version| self.check_format(&name, version))?;
         self.remove_others(group, &version)?;
         // the epoch in it says that everything is here
         let (last, first): (Vec<_>, Vec<_>) = version.files.iter().partition(|file| file.name == META_FILE);
         first.into_iter().chain(last).try_for_each(|file| self.download(file))?;
         Ok(true)
+    }
+
+    fn newest_state(&self, id: PartitionId) -> Result<Option<PublishedState>> {
+        let Some(name) = self.versions(StateGroup::Partition(id))?.pop() else { return Ok(None) };
+        let Some(content) = self.run(self.objects.read(&name))? else {
+            return Err(Error::not_found(format!("{}: was replaced just now", self.objects.display(&name))));
+        };
+        let files = self.check_format(&name, self.decode(&name, &content)?)?.files;
+        let next = name.rsplit('/').next().and_then(|file| file.split('-').next()?.parse().ok());
+        let next = next.map(Offset).ok_or_else(|| self.foreign(&name))?;
+        Ok(Some(PublishedState { next, files }))
+    }
+
+    fn newest_epoch(&self, id: PartitionId) -> Result<u64> {
+        let names = self.run(self.objects.list(&format!("{}/owners", StateGroup::Partition(id).name())))?;
+        let newest = names.last().map(|name| number_of(name).ok_or_else(|| self.foreign(name)));
+        newest.unwrap_or(Ok(0))
+    }
+
+    fn read_published(&self, file: &PublishedFile, take: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
+        let (mut at, mut crc32c) = (0, 0);
+        while at < file.bytes {
+            let range = at..file.bytes.min(at + READ_BYTES);
+            let piece = self.run(self.objects.read_range(&file.object, range))?;
+            let Some(piece) = piece.filter(|piece| !piece.is_empty()) else {
+                return Err(Error::not_found(format!(
+                    "{}: is not needed any more by those who publish it",
+                    self.objects.display(&file.object)
+                )));
+            };
+            crc32c = crc32c::crc32c_append(crc32c, &piece);
+            at += piece.len() as u64;
+            take(&piece)?;
+        }
+        self.check_content(file, (at, crc32c))
+    }
+
+    fn hold(&self, name: &str) -> Result<()> {
+        self.run(self.objects.create(&hold_file(name), b"")).map(drop)
+    }
+
+    fn end_hold(&self, name: &str) -> Result<()> {
+        self.run(self.objects.remove(&hold_file(name)))
     }
 
     fn release(&self) -> Result<()> {

@@ -1,5 +1,6 @@
 //! Nodes of a cluster in one process. Their logs are shared, and nodes are cut off from them.
 
+mod backups;
 mod changes;
 mod connectors;
 mod homes;
@@ -15,7 +16,7 @@ use tidemill_cluster::{NodeName, Timing};
 use tidemill_engine::cluster::{ClusterOptions, PeerOptions, Replicas, Secret, Security};
 use tidemill_engine::simulation::SharedLog;
 use tidemill_engine::{App, Clock, Engine, LogProvider, OpenedLog, Settings, TakeOver};
-use tidemill_log::MemoryLog;
+use tidemill_log::{Log, MemoryLog};
 use tidemill_types::{ErrorKind, Result};
 use url::Url;
 
@@ -42,7 +43,7 @@ pub struct TestNode {
     control: Arc<SharedLog>,
 }
 
-struct Provider(Arc<SharedLog>);
+struct Provider(Arc<dyn Log>);
 
 impl LogProvider for Provider {
     fn open(&self, _: &Path, _: &Settings, _: u32, _: &Arc<dyn Clock>) -> Result<OpenedLog> {
@@ -76,7 +77,7 @@ impl Shared {
 
     fn replicas(&self) -> Replicas {
         match self.has_some_replicas {
-            false => Replicas::All,
+            false => Replicas::All(None),
             true => Replicas::OwnerAndStandby(PeerOptions {
                 listen: ([127, 0, 0, 1], 0).into(),
                 advertise: None,
@@ -87,11 +88,18 @@ impl Shared {
 
     /// Starts a node in a directory of this name.
     pub fn try_start(&self, dir: &str, name: &str, app: App) -> Result<TestNode> {
-        self.try_start_on(SharedLog::new(self.log.clone()), dir, name, app)
+        let log = Arc::new(SharedLog::new(self.log.clone()));
+        self.try_start_on((log.clone(), log), dir, name, app)
     }
 
-    fn try_start_on(&self, log: SharedLog, dir: &str, name: &str, mut app: App) -> Result<TestNode> {
-        let log = Arc::new(log);
+    /// Starts a node with its way to the log, and the log as its engine has it.
+    fn try_start_on(
+        &self,
+        (log, of_engine): (Arc<SharedLog>, Arc<dyn Log>),
+        dir: &str,
+        name: &str,
+        mut app: App,
+    ) -> Result<TestNode> {
         let control = Arc::new(SharedLog::new(self.control.clone()));
         let options = ClusterOptions {
             cluster: "test".into(),
@@ -110,7 +118,7 @@ impl Shared {
         app.settings.partitions = PARTITIONS;
         let state = format!("file://{}", self.root.path().join("state").display());
         let engine = Engine::builder(self.root.path().join(dir))
-            .log(Arc::new(Provider(log.clone())))
+            .log(Arc::new(Provider(of_engine)))
             .table_store(self.tables.clone(), Url::parse("memory:///tables").unwrap())
             .state(&state, TakeOver::Lossless)
             .cluster(options)
@@ -285,7 +293,8 @@ fn a_node_starts_while_others_append_and_flush() {
     check(&a, 10);
     a.engine.flush().unwrap();
     // the tables have what came after the node had opened the log
-    let b = shared.try_start_on(SharedLog::opened_when_empty(shared.log.clone()), "b", "b", app()).unwrap();
+    let log = Arc::new(SharedLog::opened_when_empty(shared.log.clone()));
+    let b = shared.try_start_on((log.clone(), log), "b", "b", app()).unwrap();
     wait_for_owners(&[&a, &b]);
     check(&b, 10);
 }

@@ -59,8 +59,16 @@ impl StatementParser<'_> {
                     }
                     (Subject::TagKeys, Parts::Condition)
                 }
-                "CONTINUOUS" | "GRANTS" | "MEASUREMENT" | "QUERIES" | "SHARD" | "SHARDS" | "STATS"
-                | "SUBSCRIPTIONS" | "USERS" => {
+                "MEASUREMENT" => {
+                    if !self.is_cardinality(false)? {
+                        return self.expected("CARDINALITY, EXACT");
+                    }
+                    return self
+                        .unsupported(start, &[])
+                        .map(|found| named(found, "SHOW MEASUREMENT CARDINALITY"));
+                }
+                "CONTINUOUS" | "GRANTS" | "QUERIES" | "SHARD" | "SHARDS" | "STATS" | "SUBSCRIPTIONS"
+                | "USERS" => {
                     let name = format!("SHOW {}", word.to_ascii_uppercase());
                     return self.unsupported(start, &[]).map(|found| named(found, &name));
                 }

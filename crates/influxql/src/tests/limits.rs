@@ -70,8 +70,18 @@ fn what_is_not_supported_is_refused_by_name() {
         ("DELETE FROM cpu WHERE time < now()", "DELETE is not supported"),
         ("SELECT usage INTO x FROM cpu", "SELECT INTO is not supported"),
         ("EXPLAIN SELECT usage FROM cpu", "EXPLAIN is not supported"),
-        ("SHOW SERIES EXACT CARDINALITY", "SHOW SERIES CARDINALITY is not supported"),
-        ("SHOW TAG KEY CARDINALITY", "SHOW TAG KEY CARDINALITY is not supported"),
+        (
+            "SHOW SERIES EXACT CARDINALITY",
+            "SHOW SERIES CARDINALITY is not supported: ask in SQL with count(DISTINCT",
+        ),
+        (
+            "SHOW TAG KEY CARDINALITY",
+            "SHOW TAG KEY CARDINALITY is not supported: count the rows of SHOW TAG KEYS",
+        ),
+        (
+            "SHOW MEASUREMENT EXACT CARDINALITY ON any",
+            "SHOW MEASUREMENT CARDINALITY is not supported: count the rows of SHOW MEASUREMENTS",
+        ),
         ("SHOW QUERIES", "SHOW QUERIES is not supported"),
         (
             "SELECT holt_winters(mean(usage), 1, 1) FROM cpu GROUP BY time(1m)",

@@ -1,6 +1,7 @@
 //! Segment files: their format, and reading, checking and recovering them.
 
 pub(crate) mod copy;
+pub(crate) mod encoder;
 pub mod format;
 pub(crate) mod inspect;
 pub(crate) mod newest_segment;

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tidemill_log::disk::{Disk, FileReader, OsDisk};
 use tidemill_log::{
-    Durability, GroupLog, LocalLog, Log, LogFile, LogFileContent, LogOptions, closed_log_files, inspect,
+    Durability, GroupLog, LocalLog, Log, LogFile, LogFileContent, LogOptions, Record, SegmentEncoder,
+    closed_log_files, inspect, meta_file,
 };
 use tidemill_types::{Offset, PartitionId, Timestamp};
 
@@ -129,4 +130,53 @@ fn every_flipped_byte_of_a_closed_log_is_found() {
     std::fs::remove_file(&newest).unwrap();
     let found = inspect(&*disk, &path).unwrap();
     assert_eq!(found.partitions[1].damaged[0].path, newest);
+}
+
+#[test]
+fn records_of_another_log_become_one_that_begins_at_their_offset() {
+    let dir = tempfile::tempdir().unwrap();
+    let record = |offset: u64| Record {
+        offset: Offset(offset),
+        // times of another log may go back
+        time: Timestamp(1_000 - offset as i64),
+        clock: 0,
+        payload: payload(offset),
+    };
+    for (first, end, segment_bytes) in [(120, 120, 4096), (120, 123, 4096), (7, 60, 4096), (0, 60, 1)] {
+        let path = dir.path().join(format!("log-{first}-{end}-{segment_bytes}"));
+        let other = SegmentEncoder::new(PartitionId(0), Offset(0));
+        let mut files = vec![(other.name(), other.header())];
+        let mut encoder = SegmentEncoder::new(P, Offset(first));
+        let mut bytes = encoder.header();
+        for offset in first..end {
+            if encoder.bytes() >= segment_bytes && encoder.next() > Offset(first) {
+                files.push((encoder.name(), std::mem::take(&mut bytes)));
+                encoder = SegmentEncoder::new(P, encoder.next());
+                bytes = encoder.header();
+            }
+            encoder.record(&record(offset), &mut bytes).unwrap();
+            assert_eq!(encoder.bytes(), bytes.len() as u64);
+        }
+        assert!(encoder.record(&record(end + 1), &mut Vec::new()).is_err(), "a record is missing before it");
+        files.push((encoder.name(), bytes));
+        write(vec![meta_file(2), other.newest_file(), encoder.newest_file()], &path);
+        for (name, bytes) in files {
+            std::fs::write(path.join(name), bytes).unwrap();
+        }
+        let found = inspect(&OsDisk, &path).unwrap();
+        assert!(
+            found.damaged.is_empty() && found.partitions.iter().all(|p| p.damaged.is_empty()),
+            "{found:?}"
+        );
+        assert_eq!((found.partitions[1].start.0, found.partitions[1].end.0), (first, end));
+        let (log, reports) = LocalLog::open(&path, options()).unwrap();
+        assert!(reports.iter().all(|report| report.cut.is_none()), "{reports:?}");
+        assert_eq!((log.start(P), log.end(P)), (Offset(first), Offset(end)));
+        for offset in first..end {
+            let read = &log.read(P, Offset(offset), 1).unwrap()[0];
+            assert_eq!((read.time, &read.payload), (record(offset).time, &payload(offset)));
+        }
+        let next = log.append(P, payload(7).into(), Durability::Fsync).unwrap().wait().unwrap();
+        assert_eq!(next.offset, Offset(end));
+    }
 }

@@ -45,17 +45,21 @@ pub(crate) struct Backup {
     /// Location of the tables, if they were not in the data directory. The backup has a copy of them.
     #[serde(skip_serializing_if = "Option::is_none")]
     tables_location: Option<String>,
+    /// Id of the cluster, if the server is a node of one: the backup is one of the whole cluster.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cluster: Option<String>,
 }
 
 impl From<BackupReport> for Backup {
     fn from(report: BackupReport) -> Self {
-        let BackupReport { path, app, files, bytes, tables, rows, log_records, tables_location } = report;
+        let BackupReport { path, app, files, bytes, tables, rows, log_records, tables_location, cluster } =
+            report;
         let path = path.display().to_string();
-        Self { path, app, files, bytes, tables, rows, log_records, tables_location }
+        Self { path, app, files, bytes, tables, rows, log_records, tables_location, cluster }
     }
 }
 
-/// Copy the data directory to a new directory on the server's machine.
+/// Copy the data directory, or the cluster of a node, to a new directory on the server's machine.
 ///
 /// Events are taken in and queries answered meanwhile. The reply comes when the backup is on the disk; a directory of this
 /// name is there only then.

@@ -19,21 +19,22 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
 use datafusion::catalog::{Session, TableProvider};
+use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{DFSchema, Result, Statistics};
-use datafusion::datasource::TableType;
 use datafusion::datasource::listing::PartitionedFile;
 use datafusion::datasource::memory::MemorySourceConfig;
 use datafusion::datasource::physical_plan::{FileGroup, FileScanConfigBuilder, ParquetSource};
 use datafusion::datasource::source::DataSourceExec;
+use datafusion::datasource::{TableType, source_as_provider};
 use datafusion::execution::object_store::ObjectStoreUrl;
 use datafusion::logical_expr::utils::conjunction;
-use datafusion::logical_expr::{BinaryExpr, Expr, Operator, TableProviderFilterPushDown};
+use datafusion::logical_expr::{BinaryExpr, Expr, LogicalPlan, Operator, TableProviderFilterPushDown};
 use datafusion::physical_optimizer::pruning::PruningPredicateBuilder;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::empty::EmptyExec;
 use datafusion::physical_plan::union::UnionExec;
 use tidemill_types::Error;
-use tidemill_zones::{CheckedStore, TableSnapshot, Tablet};
+use tidemill_zones::{CheckedStore, Checksums, TableSnapshot, Tablet};
 use url::Url;
 
 use crate::hot::{HotScanExec, HotSource, TabletReader};
@@ -51,6 +52,17 @@ pub(crate) struct ScanContext {
     pub store: Url,
     pub files: Arc<OpenFiles>,
     pub reports: Arc<ScanReports>,
+}
+
+/// Tablet that a scan reads as a file, beside what DataFusion knows of files.
+#[derive(Debug)]
+pub(crate) struct ScannedTablet {
+    /// Schema and name of its table.
+    pub table: (SchemaName, String),
+    /// Checksums that reads verify, if it has some.
+    pub checksums: Option<Arc<Checksums>>,
+    /// True if the scan looks for rows by their keys or ids, which indexes of files find.
+    pub is_lookup: bool,
 }
 
 /// Snapshot of the table of a stream.
@@ -215,7 +227,7 @@ impl EventsTable {
         state: &dyn Session,
         tablets: &[&Tablet],
         projection: Option<&Vec<usize>>,
-        limit: Option<usize>,
+        (limit, is_lookup): (Option<usize>, bool),
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let environment = state.runtime_env();
         let store_url = ObjectStoreUrl::parse(&self.context.store[..url::Position::BeforePath])?;
@@ -239,6 +251,8 @@ impl EventsTable {
             let mut file = PartitionedFile::new("", tablet.size);
             // set directly: `PartitionedFile::new` would escape the path a second time
             file.object_meta.location = tablet.path.clone();
+            let (table, checksums) = (self.name.clone(), tablet.checksums().cloned());
+            file.extensions.insert(ScannedTablet { table, checksums, is_lookup });
             file.with_statistics(Arc::new(statistics))
         });
         let groups = group_files(files.collect(), state.config().target_partitions());
@@ -262,8 +276,23 @@ impl EventsTable {
     }
 }
 
+/// Returns the length of the files of all tables that a plan reads.
+pub(crate) fn file_bytes(plan: &LogicalPlan) -> Result<u64> {
+    let mut bytes = 0_u64;
+    plan.apply_with_subqueries(|node| {
+        if let LogicalPlan::TableScan(scan) = node
+            && let Ok(provider) = source_as_provider(&scan.source)
+            && let Some(table) = provider.downcast_ref::<EventsTable>()
+        {
+            bytes = bytes.saturating_add(table.tablets.iter().map(|tablet| tablet.size).sum());
+        }
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    Ok(bytes)
+}
+
 /// Distributes the files over at most `groups` groups of about equal size in bytes.
-fn group_files(mut files: Vec<PartitionedFile>, groups: usize) -> Vec<FileGroup> {
+pub(crate) fn group_files(mut files: Vec<PartitionedFile>, groups: usize) -> Vec<FileGroup> {
     files.sort_by_key(|f| std::cmp::Reverse(f.object_meta.size));
     let mut filled: Vec<(u64, FileGroup)> = Vec::new();
     for file in files {
@@ -311,17 +340,17 @@ impl TableProvider for EventsTable {
         let mut parts = Vec::with_capacity(2);
         let mut source = "read from files";
         if !tablets.is_empty() {
-            let decoded =
-                match columns && limit.is_none() && !filters.iter().any(|filter| self.names_rows(filter)) {
-                    true => self.scan_decoded(state, &tablets, projection)?,
-                    false => None,
-                };
+            let is_lookup = filters.iter().any(|filter| self.names_rows(filter));
+            let decoded = match columns && limit.is_none() && !is_lookup {
+                true => self.scan_decoded(state, &tablets, projection)?,
+                false => None,
+            };
             parts.push(match decoded {
                 Some(scan) => {
                     source = "read from decoded columns";
                     scan
                 }
-                None => self.scan_tablets(state, &tablets, projection, limit)?,
+                None => self.scan_tablets(state, &tablets, projection, (limit, is_lookup))?,
             });
         }
         self.context.reports.push(self.name.0, &self.name.1, || {

@@ -3,6 +3,7 @@
 pub(crate) mod cancel;
 pub(crate) mod counted_memory;
 pub(crate) mod deadline;
+pub(crate) mod fragment_places;
 pub(crate) mod limits;
 pub(crate) mod memory;
 pub(crate) mod pages;

@@ -33,7 +33,7 @@ const BEGUN_MAX: usize = 64;
 /// Processor time after which a statement is long.
 pub(crate) const LONG: Duration = Duration::from_millis(50);
 /// Bytes of pages that are reserved together, and from which on they are.
-const PAGE_UNIT: usize = 1 << 20;
+pub(crate) const PAGE_UNIT: usize = 1 << 20;
 /// Time between two looks at the processor time of a thread.
 const LOOK: Duration = Duration::from_millis(5);
 
@@ -151,6 +151,11 @@ impl Work {
 
     pub fn budget(&self) -> &Budget {
         self.statement.statement().budget()
+    }
+
+    /// Returns the places among which it has one.
+    pub fn places(&self) -> &Arc<Places> {
+        &self.places
     }
 
     /// Takes the place of a statement that begins.

@@ -27,7 +27,7 @@ use crate::plans::quantified;
 use crate::times;
 
 pub(crate) use aggregation::{AGGREGATION, AggregationFunction};
-pub(crate) use bounded::BoundFunctions;
+pub(crate) use bounded::{BoundFunctions, bounded, bounds_of};
 pub(crate) use chain::CHAIN;
 pub(crate) use history::{AS_OF, AsOfFunction, VERSIONS, VersionsFunction};
 pub(crate) use latest::LatestFunction;

@@ -10,7 +10,7 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{ExecutionPlan, SendableRecordBatchStream, execute_stream};
 use datafusion::prelude::SQLOptions;
 use datafusion::sql::parser::Statement;
-use futures::StreamExt;
+use futures::{FutureExt, StreamExt};
 use tidemill_access::{Action, Principal, Resource};
 use tidemill_database::{Format, is_insert};
 use tidemill_types::{Error, Result};
@@ -19,7 +19,8 @@ use tidemill_zones::RowRewriter;
 use crate::catalog::{DEFAULT_SCHEMA, QueryCatalog, QuerySnapshots};
 use crate::change::{self, Change};
 use crate::describe::types_in_words;
-use crate::error::{ended, from_datafusion};
+use crate::distributed::{Distribution, StartAgain, is_distributed, repeated};
+use crate::error::{ended, from_datafusion, to_datafusion};
 use crate::events::{OpenFiles, RowWidth};
 use crate::execution::work::Work;
 use crate::functions::{
@@ -57,6 +58,8 @@ pub(crate) struct PlannedQuery {
     pub origins: Origins,
     /// The plan for later executions, if it is worth keeping.
     pub reusable: Option<ReusablePlan>,
+    /// The query, if other nodes execute parts of it: without them it has to be planned again.
+    distributed: Option<LogicalPlan>,
 }
 
 impl PlannedQuery {
@@ -107,7 +110,7 @@ impl Shared {
 
     /// Starts a plan over the snapshots with which it was planned; `None` if its hot data cannot serve it.
     pub async fn start_planned(
-        &self,
+        self: &Arc<Self>,
         planned: &PlannedQuery,
         work: &Arc<Work>,
     ) -> Result<Option<SendableRecordBatchStream>> {
@@ -129,7 +132,8 @@ impl Shared {
             config = config.with_extension(Arc::new(bindings));
         }
         work.reserve_pages(planned.width.page_bytes).await.map_err(|stop| ended(&stop))?;
-        if starts_tasks(&planned.physical) {
+        // one that waits for other nodes keeps no place from those that begin
+        if planned.distributed.is_some() || starts_tasks(&planned.physical) {
             work.become_long().await.map_err(|stop| ended(&stop))?;
         }
         // `information_schema.routines` lists the functions of the context
@@ -142,10 +146,46 @@ impl Shared {
             None => context,
         });
         let stream = execute_stream(planned.physical.clone(), context).map_err(failed)?;
+        let stream = match &planned.distributed {
+            Some(plan) => repeated(stream, self.start_at_this_node(planned, plan.clone(), work.clone())),
+            None => stream,
+        };
         Ok(Some(match planned.snapshots.reports().are_collected() {
             true => planned.with_zones(stream),
             false => stream,
         }))
+    }
+
+    /// Returns what starts a query again, over the same snapshots, without other nodes.
+    fn start_at_this_node(
+        self: &Arc<Self>,
+        planned: &PlannedQuery,
+        plan: LogicalPlan,
+        work: Arc<Work>,
+    ) -> StartAgain {
+        let shared = self.clone();
+        let (state, files, snapshots) =
+            (planned.state.clone(), planned.files.clone(), planned.snapshots.clone());
+        let (width, origins) = (planned.width, planned.origins.clone());
+        let again = async move {
+            // operators keep state of the first execution, and so do filters that they have handed to scans
+            let physical = state.query_planner().create_physical_plan(&plan, &state).await?;
+            let physical = interruptible(physical)?;
+            let planned = PlannedQuery {
+                physical,
+                state,
+                files,
+                snapshots,
+                width,
+                origins,
+                reusable: None,
+                distributed: None,
+            };
+            let started = shared.start_planned(&planned, &work).await.map_err(to_datafusion)?;
+            started
+                .ok_or_else(|| to_datafusion(Error::unavailable("hot data was dropped meanwhile: try again")))
+        };
+        Box::new(move || again.boxed())
     }
 
     /// Adds the scans of hot data to what `EXPLAIN` returns.
@@ -193,7 +233,7 @@ impl Shared {
 
     /// Plans a query against new snapshots, with the hot data that it may use.
     pub async fn plan_physical(
-        &self,
+        self: &Arc<Self>,
         request: &QueryRequest,
         hot: Option<HotAccess>,
     ) -> Result<PlannedQuery> {
@@ -215,6 +255,7 @@ impl Shared {
         let rows = rows.min(width::rows_per_batch(width, usual, batch_bytes));
         let options = state.config_mut().options_mut();
         options.execution.batch_size = ConfigNonZeroUsize::try_new(rows).map_err(failed)?;
+        let mut distribution = None;
         if resident {
             // one thread is faster for what is left to do, and filters that a join or a sort hands to a scan would
             // keep the values of the plan's last execution
@@ -223,9 +264,15 @@ impl Shared {
         } else if reusable_plan::is_of_system_tables(&plan).map_err(failed)? {
             // what starts no tasks is answered although long statements have all places
             options.execution.target_partitions = 1;
+        } else {
+            distribution = Distribution::of(self, request, &plan, &snapshots, width).map_err(failed)?;
         }
-        let physical = state.query_planner().create_physical_plan(&plan, &state).await.map_err(failed)?;
-        let physical = interruptible(physical).map_err(failed)?;
+        let physical = match distribution {
+            None => state.query_planner().create_physical_plan(&plan, &state).await,
+            Some(distribution) => distribution.plan(&plan, &state).await,
+        };
+        let physical = interruptible(physical.map_err(failed)?).map_err(failed)?;
+        let distributed = is_distributed(&physical).then(|| plan.clone());
         let reusable = match resident && timeless && self.options.cached_plans > 0 {
             true => {
                 let (physical, config) = (physical.clone(), state.config().clone());
@@ -235,7 +282,7 @@ impl Shared {
             }
             false => None,
         };
-        Ok(PlannedQuery { physical, state, files, snapshots, width, origins, reusable })
+        Ok(PlannedQuery { physical, state, files, snapshots, width, origins, reusable, distributed })
     }
 
     /// Plans a statement over new rows of a stream, and begins to follow it; `None` for every other statement.

@@ -2,6 +2,7 @@
 
 mod cases;
 mod compare;
+mod distributed;
 mod documents;
 mod exact;
 mod fixture;

@@ -1,5 +1,7 @@
 //! Nodes of a cluster as processes of their own, over Kafka and an object store.
 
+mod backups;
+mod distributed;
 mod growth;
 
 use std::path::{Path, PathBuf};

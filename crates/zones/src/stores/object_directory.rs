@@ -1,6 +1,7 @@
 //! Files of other parts of the program in an object store.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -127,6 +128,18 @@ impl ObjectDirectory {
         }
     }
 
+    /// Returns a part of a file; `None` if the file does not exist.
+    ///
+    /// Errors: `Unavailable`.
+    pub async fn read_range(&self, name: &str, range: Range<u64>) -> Result<Option<Bytes>> {
+        let path = self.place.path(name);
+        match self.retry.run(|| self.place.store.get_range(&path, range.clone())).await {
+            Ok(content) => Ok(Some(content)),
+            Err(StoreError::NotFound { .. }) => Ok(None),
+            Err(e) => Err(self.failed(name, "read", e)),
+        }
+    }
+
     /// Hands the content of a file to `take`, piece by piece.
     ///
     /// Errors: `Corrupt` if it does not exist; `Unavailable`; those of `take`.
@@ -211,6 +224,9 @@ mod tests {
         };
         directory.download("files/big", &mut take).await.unwrap();
         assert_eq!(found, content);
+        let part = directory.read_range("files/big", 5..260).await.unwrap().unwrap();
+        assert_eq!(part, content[5..260]);
+        assert_eq!(directory.read_range("files/other", 0..1).await.unwrap(), None);
 
         assert_eq!(directory.list("files").await.unwrap(), ["files/big"]);
         directory.remove("files/big").await.unwrap();

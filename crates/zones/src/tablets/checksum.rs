@@ -13,7 +13,7 @@ const BLOCKS_MAX: u64 = 512;
 
 /// CRC-32C of each block of a file. The last block may be shorter.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Checksums {
+pub struct Checksums {
     size: u64,
     block: u64,
     sums: Box<[u32]>,

@@ -61,6 +61,11 @@ pub struct ColumnStats {
 }
 
 impl Tablet {
+    /// Returns the checksums that reads verify; `None` for files of other programs and of earlier releases.
+    pub fn checksums(&self) -> Option<&Arc<Checksums>> {
+        self.checksums.as_ref()
+    }
+
     /// Creates the tablet that `add` in the Delta log describes. `name` is its decoded path, `path` its path
     /// in the store.
     ///

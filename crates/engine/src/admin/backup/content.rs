@@ -12,6 +12,7 @@ use tidemill_zones::TableVersion;
 
 use super::manifest::{PartitionRange, TableCopy};
 use crate::checkpoint;
+use crate::directory::partition_store::PublishedFile;
 use crate::process::disk_files::{list, unreadable};
 
 /// Files and moments of a data directory. Nothing of it is copied yet.
@@ -48,10 +49,13 @@ pub enum FileContent {
     Path(PathBuf),
     /// A tablet in the store of the tables, of this size.
     Tablet(object_store::path::Path, u64),
+    /// A file of the state that the owner of a partition has published.
+    Published(PublishedFile),
 }
 
 impl BackupContent {
-    fn add(&mut self, name: String, content: FileContent) {
+    /// Adds a file.
+    pub fn add(&mut self, name: String, content: FileContent) {
         self.files.push(BackupFile { name, content });
     }
 
@@ -158,6 +162,7 @@ impl BackupFile {
         match &self.content {
             FileContent::Written(bytes) => Ok(bytes.len() as u64),
             FileContent::Open { bytes, .. } | FileContent::Tablet(_, bytes) => Ok(*bytes),
+            FileContent::Published(file) => Ok(file.bytes),
             FileContent::Path(path) => {
                 disk.open(path).and_then(|file| file.len()).map_err(|e| unreadable(path, e))
             }

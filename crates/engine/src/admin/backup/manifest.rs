@@ -32,6 +32,9 @@ pub struct Manifest {
     /// Location of the tables, if they were not in the data directory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tables_location: Option<String>,
+    /// Id of the cluster, if the backup is one of a cluster. It has no id of a data directory then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<String>,
     /// All files but the manifest.
     pub files: Vec<FileEntry>,
     /// Checksum of the file, which [`read_json`] has compared.
@@ -84,6 +87,7 @@ impl Manifest {
             partitions: Vec::new(),
             tables: Vec::new(),
             tables_location: None,
+            cluster: None,
             files: Vec::new(),
             crc32c: None,
         }

@@ -4,6 +4,7 @@
 //! `docs/backup.md` is the page for users; `docs/rfcs/0017-backup.md` says in which order files are looked at, and why the
 //! copy is consistent.
 
+mod cluster;
 mod content;
 mod manifest;
 mod restore;
@@ -22,6 +23,7 @@ use crate::app::App;
 use crate::directory::datadir;
 use crate::directory::datadir::StoppedDir;
 use crate::directory::encryption;
+use crate::directory::partition_store::PublishedFile;
 pub use crate::directory::tables_location::runtime;
 use crate::directory::tables_location::stopped_tables;
 use crate::node::Node;
@@ -29,7 +31,7 @@ use crate::process::clock::{Clock, SystemClock};
 use crate::process::spawn::lower_priority;
 pub use manifest::{MANIFEST, Manifest, checksum_text};
 pub use restore::{RestoreReport, restore};
-use write::NewDirectory;
+use write::{NewDirectory, StoreReader, TakePart};
 
 /// Summary of a backup.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -51,6 +53,9 @@ pub struct BackupReport {
     /// Location of the tables, if they were not in the data directory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tables_location: Option<String>,
+    /// Id of the cluster, if the backup is one of a cluster.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<String>,
 }
 
 impl BackupReport {
@@ -65,13 +70,14 @@ impl BackupReport {
             log_records: records.sum(),
             app: manifest.app,
             tables_location: manifest.tables_location,
+            cluster: manifest.cluster,
         }
     }
 }
 
-/// Copies the data directory of a running engine to the new directory `to`.
+/// Copies the data directory of a running engine to the new directory `to`, or the cluster that it is a node of.
 ///
-/// Errors: `Invalid` for a directory that has content and for an engine whose log is not in files; `Conflict` while another
+/// Errors: `Invalid` for a directory that has content and for an engine alone whose log is not in files; `Conflict` while another
 /// backup is being taken; `Corrupt` naming a damaged file; `Unavailable`. Nothing is left at `to` then.
 pub fn take(node: &Node, to: &Path) -> Result<BackupReport> {
     running::check_has_directory(node)?;
@@ -97,6 +103,9 @@ pub fn take(node: &Node, to: &Path) -> Result<BackupReport> {
 ///
 /// Errors: as [`take`].
 pub fn copy(node: &Node, (disk, dir): (&dyn Disk, &Path)) -> Result<Manifest> {
+    if let Some(part) = node.cluster.get() {
+        return cluster::copy(node, &**part, (disk, dir));
+    }
     let meta = datadir::read_meta(&*node.host.disk, &node.host.dir)?;
     let tables_location = meta.tables_elsewhere(&node.app.deployment.settings);
     let app = node.app.deployment.app.name.clone();
@@ -110,12 +119,42 @@ pub fn copy(node: &Node, (disk, dir): (&dyn Disk, &Path)) -> Result<Manifest> {
         dir,
         content.bytes(&*node.host.stored_disk)? + node.app.deployment.settings.reserve_bytes,
     )?;
-    let read = |path: &object_store::path::Path, write: &mut dyn FnMut(&[u8]) -> Result<()>| {
-        node.host.runtime.block_on(node.host.until_stop(node.host.zones.read_file(path, write)))
-    };
-    write::write(&*node.host.stored_disk, &content, manifest, (disk, dir), &read, &|| {
+    write::write(&*node.host.stored_disk, &content, manifest, (disk, dir), &StoresOfNode(node), &|| {
         !node.host.is_stopping()
     })
+}
+
+/// The object stores of a running engine.
+struct StoresOfNode<'n>(&'n Node);
+
+impl StoreReader for StoresOfNode<'_> {
+    fn read_tablet(&self, path: &object_store::path::Path, take: TakePart<'_>) -> Result<()> {
+        let host = &self.0.host;
+        host.runtime.block_on(host.until_stop(host.zones.read_file(path, take)))
+    }
+
+    fn read_published(&self, file: &PublishedFile, take: TakePart<'_>) -> Result<()> {
+        self.0.host.partition_store.read_published(file, take)
+    }
+}
+
+/// The object store of the tables of a data directory that no program has open.
+struct StoresOfDirectory<'z> {
+    zones: Option<&'z Zones>,
+    runtime: &'z tokio::runtime::Runtime,
+}
+
+impl StoreReader for StoresOfDirectory<'_> {
+    fn read_tablet(&self, path: &object_store::path::Path, take: TakePart<'_>) -> Result<()> {
+        match self.zones {
+            Some(zones) => self.runtime.block_on(zones.read_file(path, take)),
+            None => Err(Error::internal("a tablet without tables")),
+        }
+    }
+
+    fn read_published(&self, file: &PublishedFile, _: TakePart<'_>) -> Result<()> {
+        Err(Error::internal(format!("{}: a directory has its state itself", file.name)))
+    }
 }
 
 /// Copies the data directory `dir`, which no program has open, to the new directory `to`.
@@ -135,11 +174,8 @@ pub fn take_stopped(dir: &Path, to: &Path) -> Result<BackupReport> {
     let decrypted = encryption::stopped_disk(dir, app.as_ref());
     let content = stopped::collect(&OsDisk, &*decrypted, dir, zones.as_ref(), &runtime)?;
     write::check_room(target.dir(), content.bytes(&OsDisk)?)?;
-    let read = |path: &object_store::path::Path, write: &mut dyn FnMut(&[u8]) -> Result<()>| match &zones {
-        Some(zones) => runtime.block_on(zones.read_file(path, write)),
-        None => Err(Error::internal("a tablet without tables")),
-    };
-    let written = write::write(&OsDisk, &content, manifest, (&OsDisk, target.dir()), &read, &|| true)?;
+    let stores = StoresOfDirectory { zones: zones.as_ref(), runtime: &runtime };
+    let written = write::write(&OsDisk, &content, manifest, (&OsDisk, target.dir()), &stores, &|| true)?;
     Ok(BackupReport::new(target.finish()?, written))
 }
 

@@ -36,6 +36,9 @@ pub struct RestoreReport {
     /// Location of the tables of the original; those of the copy are in its own directory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tables_location: Option<String>,
+    /// Id of the cluster, if the backup is one of a cluster.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<String>,
 }
 
 /// Makes the new data directory `to` from the backup in `from`.
@@ -69,7 +72,7 @@ pub fn restore(from: &Path, to: &Path) -> Result<RestoreReport> {
         return Err(damage(from, &damaged));
     }
     let origin = RestoredFrom {
-        id: manifest.data_directory.clone(),
+        id: manifest.data_directory.clone().or(manifest.cluster.clone()),
         time: manifest.time.clone(),
         tables: manifest.tables_location.clone(),
     };
@@ -87,6 +90,7 @@ pub fn restore(from: &Path, to: &Path) -> Result<RestoreReport> {
         bytes: manifest.files.iter().map(|file| file.bytes).sum(),
         sinks,
         tables_location: manifest.tables_location,
+        cluster: manifest.cluster,
     })
 }
 

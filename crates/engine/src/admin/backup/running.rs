@@ -60,7 +60,10 @@ fn cut(node: &Node) -> Vec<Offset> {
     node.host.partition_ids().map(|partition| node.host.log.end(partition)).collect()
 }
 
-fn add_tables(node: &Node, content: &mut BackupContent) -> Result<()> {
+/// Adds the tables, each at its newest version.
+///
+/// Errors: `Corrupt` naming a damaged file of a Delta log; `Unavailable`.
+pub fn add_tables(node: &Node, content: &mut BackupContent) -> Result<()> {
     for name in node.host.runtime.block_on(node.host.until_stop(node.host.zones.table_names()))? {
         let version =
             node.host.runtime.block_on(node.host.until_stop(node.host.zones.newest_version(&name)))?;

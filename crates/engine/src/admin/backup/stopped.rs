@@ -97,7 +97,7 @@ fn log_ranges(disk: &dyn Disk, dir: &Path) -> Result<Vec<PartitionRange>> {
 pub fn no_log(dir: &Path) -> Error {
     Error::invalid(format!(
         "{}: has no log in files. A backup is of a data directory with its log; when the log is in Kafka, the topic is what to \
-         protect, by its replication",
+         protect, by its replication. A cluster is backed up by a node that runs: start the node of this directory, or name that of another one",
         dir.display()
     ))
 }

@@ -11,6 +11,7 @@ use tidemill_types::{Error, ErrorKind, Result};
 
 use super::content::{BackupContent, BackupFile, FileContent};
 use super::manifest::{FileEntry, Manifest, checksum_text};
+use crate::directory::partition_store::PublishedFile;
 use crate::process::disk_files::unreadable;
 use crate::process::disk_space;
 
@@ -19,11 +20,23 @@ const COPY_BYTES: usize = 1 << 20;
 /// End of the name of a directory that is being written.
 const INCOMPLETE: &str = ".incomplete";
 /// File in such a directory, locked by the program that writes it.
-const LOCK: &str = "lock";
+pub const LOCK: &str = "lock";
 
-/// Reads a tablet in parts and hands them to the second argument.
-pub type ReadTablet<'r> =
-    dyn Fn(&object_store::path::Path, &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> + 'r;
+/// Takes a part of a file.
+pub type TakePart<'t> = &'t mut dyn FnMut(&[u8]) -> Result<()>;
+
+/// Reads files that are in object stores, in parts.
+pub trait StoreReader {
+    /// Reads a tablet.
+    ///
+    /// Errors: `NotFound`; `Unavailable`; those of `take`.
+    fn read_tablet(&self, path: &object_store::path::Path, take: TakePart<'_>) -> Result<()>;
+
+    /// Reads a file of the state of a partition, see [`PartitionStore::read_published`](crate::directory::partition_store::PartitionStore::read_published).
+    ///
+    /// Errors: `NotFound`; `Corrupt`; `Unavailable`; those of `take`.
+    fn read_published(&self, file: &PublishedFile, take: TakePart<'_>) -> Result<()>;
+}
 
 /// A directory that gets its name when it is complete.
 pub struct NewDirectory {
@@ -149,7 +162,7 @@ pub fn write(
     content: &BackupContent,
     mut manifest: Manifest,
     (target, dir): (&dyn Disk, &Path),
-    read_tablet: &ReadTablet<'_>,
+    stores: &dyn StoreReader,
     goes_on: &dyn Fn() -> bool,
 ) -> Result<Manifest> {
     let mut directories = BTreeSet::new();
@@ -157,7 +170,7 @@ pub fn write(
         let path = dir.join(&file.name);
         create_parents(target, dir, &path, &mut directories)?;
         let mut copy = FileCopy::create(target, path, goes_on)?;
-        copy_content(source, file, &mut copy, read_tablet).map_err(|e| e.context(&file.name))?;
+        copy_content(source, file, &mut copy, stores).map_err(|e| e.context(&file.name))?;
         manifest.files.push(copy.finish(&file.name)?);
     }
     for directory in &directories {
@@ -184,7 +197,7 @@ fn copy_content(
     source: &dyn Disk,
     file: &BackupFile,
     copy: &mut FileCopy<'_>,
-    read_tablet: &ReadTablet<'_>,
+    stores: &dyn StoreReader,
 ) -> Result<()> {
     match &file.content {
         FileContent::Written(bytes) => copy.write(bytes),
@@ -194,8 +207,9 @@ fn copy_content(
             let bytes = file.len().map_err(|e| unreadable(path, e))?;
             copy.write_from(&file, bytes)
         }
+        FileContent::Published(file) => stores.read_published(file, &mut |part| copy.write(part)),
         FileContent::Tablet(path, size) => {
-            read_tablet(path, &mut |part| copy.write(part))?;
+            stores.read_tablet(path, &mut |part| copy.write(part))?;
             match copy.bytes == *size {
                 true => Ok(()),
                 false => Err(Error::corrupt(format!(

@@ -39,6 +39,9 @@ pub struct SqlSettings {
     pub hot_bytes: Option<u64>,
     /// Maximum number of plans kept for repeated queries.
     pub cached_plans: Option<u64>,
+    /// Length of the files of a scan from which on other nodes execute a part of its statement, in bytes.
+    #[serde(deserialize_with = "bytes")]
+    pub distributed_bytes: Option<u64>,
 }
 
 /// Limits of the commands of MongoDB drivers; `docs/mongodb.md` describes the behaviour at each.

@@ -113,6 +113,18 @@ struct BoundedFunction {
     bytes_max: usize,
 }
 
+/// Returns the function inside of a bounded one, and its bound in bytes; `None` for any other.
+pub(crate) fn bounds_of(function: &ScalarUDF) -> Option<(&ScalarUDF, usize)> {
+    let bounded = function.inner().downcast_ref::<BoundedFunction>()?;
+    Some((bounded.inner.as_ref(), bounded.bytes_max))
+}
+
+/// Returns a function whose results have at most `bytes_max` bytes; `None` if its results are never larger than their arguments.
+pub(crate) fn bounded(inner: Arc<ScalarUDF>, bytes_max: usize) -> Option<ScalarUDF> {
+    let growth = Growth::of(inner.name())?;
+    Some(BoundedFunction { inner, growth, bytes_max }.into())
+}
+
 impl BoundedFunction {
     fn check(&self, args: &ScalarFunctionArgs) -> Result<()> {
         deadline::check()?;

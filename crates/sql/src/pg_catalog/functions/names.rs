@@ -11,16 +11,19 @@ use crate::pg_catalog::functions::sql_type;
 use crate::pg_catalog::objects::{DATABASE_OID, Objects, PG_CATALOG, Place, Relation};
 use crate::pg_catalog::quoting::quoted;
 use crate::pg_catalog::rows::Cell;
+use crate::pg_catalog::tables::written_operators;
 
 /// Functions that replace casts to types of objects, and casts of those to texts.
 pub(in crate::pg_catalog) const REGCLASS_OID: &str = "__regclass_oid";
 pub(in crate::pg_catalog) const REGTYPE_OID: &str = "__regtype_oid";
 pub(in crate::pg_catalog) const REGPROC_OID: &str = "__regproc_oid";
+pub(in crate::pg_catalog) const REGOPERATOR_OID: &str = "__regoperator_oid";
 pub(in crate::pg_catalog) const REGNAMESPACE_OID: &str = "__regnamespace_oid";
 pub(in crate::pg_catalog) const REGROLE_OID: &str = "__regrole_oid";
 pub(in crate::pg_catalog) const REGCLASS_NAME: &str = "__regclass_name";
 pub(in crate::pg_catalog) const REGTYPE_NAME: &str = "__regtype_name";
 pub(in crate::pg_catalog) const REGPROC_NAME: &str = "__regproc_name";
+pub(in crate::pg_catalog) const REGOPERATOR_NAME: &str = "__regoperator_name";
 pub(in crate::pg_catalog) const REGNAMESPACE_NAME: &str = "__regnamespace_name";
 pub(in crate::pg_catalog) const REGROLE_NAME: &str = "__regrole_name";
 
@@ -177,6 +180,23 @@ pub(super) fn regproc_name(objects: &Objects, args: &[Arg]) -> Result<Cell> {
     Ok(objects.function(oid).map_or_else(|| oid.to_string(), str::to_owned).into())
 }
 
+pub(super) fn regoperator_oid(_: &Objects, args: &[Arg]) -> Result<Cell> {
+    if let Some(oid) = number(args.first()) {
+        return Ok(Cell::Int(oid));
+    }
+    let wanted: String = text(args.first()).chars().filter(|c| !c.is_whitespace()).collect();
+    let wanted = wanted.strip_prefix("pg_catalog.").unwrap_or(&wanted);
+    let found = written_operators().into_iter().find(|(_, written)| written == wanted);
+    let known = || written_operators().into_iter().map(|(_, written)| written).collect();
+    found.map(|(oid, _)| Cell::from(oid)).ok_or_else(|| missing("operator", wanted, known()))
+}
+
+pub(super) fn regoperator_name(_: &Objects, args: &[Arg]) -> Result<Cell> {
+    let Some(oid) = number(args.first()) else { return Ok(Cell::Null) };
+    let found = written_operators().into_iter().find(|(of, _)| i64::from(*of) == oid);
+    Ok(found.map_or_else(|| oid.to_string(), |(_, written)| written).into())
+}
+
 fn find_schema(objects: &Objects, name: &str) -> Option<u32> {
     let wanted = parts(name).pop()?;
     objects.schemas().iter().find(|schema| wanted.is(schema.name)).map(|schema| schema.oid)
@@ -269,6 +289,56 @@ pub(super) fn quote_nullable(objects: &Objects, args: &[Arg]) -> Result<Cell> {
     match args.first() {
         Some(Arg::Null) | None => Ok("NULL".into()),
         _ => quote_literal(objects, args),
+    }
+}
+
+/// Returns the parts of a qualified name, those without quotes in lower case. `parse_ident`.
+///
+/// Errors: `Invalid` for a text that is not such a name, or that has more behind it unless the second argument is false.
+pub(super) fn parse_ident(_: &Objects, args: &[Arg]) -> Result<Cell> {
+    let (text, is_strict) = (text(args.first()), args.get(1) != Some(&Arg::Bool(false)));
+    let wrong = |why: &str| {
+        to_datafusion(Error::invalid(format!("string is not a valid identifier: \"{text}\": {why}")))
+    };
+    let (mut names, mut rest) = (vec![], text.trim_start());
+    loop {
+        let (name, behind) = match rest.strip_prefix('"') {
+            Some(inner) => quoted_part(inner).ok_or_else(|| wrong("unclosed double quotes"))?,
+            None => {
+                let is_part = |c: char| c.is_alphanumeric() || c == '_' || c == '$';
+                let end = rest.find(|c| !is_part(c)).unwrap_or(rest.len());
+                let (name, behind) = rest.split_at(end);
+                let name = if name.starts_with(|c: char| c.is_ascii_digit() || c == '$') { "" } else { name };
+                (name.to_lowercase(), behind)
+            }
+        };
+        if name.is_empty() {
+            return Err(wrong("expected a name"));
+        }
+        names.push(name);
+        rest = behind.trim_start();
+        match rest.strip_prefix('.') {
+            Some(next) => rest = next.trim_start(),
+            None if rest.is_empty() || !is_strict => return Ok(Cell::Texts(names)),
+            None => return Err(wrong("expected a dot or the end behind a name")),
+        }
+    }
+}
+
+/// Returns the name up to the closing quote, and what is behind it.
+fn quoted_part(text: &str) -> Option<(String, &str)> {
+    let mut name = String::new();
+    let mut rest = text;
+    loop {
+        let (part, behind) = rest.split_once('"')?;
+        name.push_str(part);
+        match behind.strip_prefix('"') {
+            Some(next) => {
+                name.push('"');
+                rest = next;
+            }
+            None => return Some((name, behind)),
+        }
     }
 }
 

@@ -17,11 +17,12 @@ const fn of(name: &'static str, oid_function: &'static str, name_function: &'sta
 }
 
 /// All types of objects.
-pub(in crate::pg_catalog) const ALL: [ObjectType; 6] = [
+pub(in crate::pg_catalog) const ALL: [ObjectType; 7] = [
     of("regclass", names::REGCLASS_OID, names::REGCLASS_NAME),
     of("regtype", names::REGTYPE_OID, names::REGTYPE_NAME),
     of("regproc", names::REGPROC_OID, names::REGPROC_NAME),
     of("regprocedure", names::REGPROC_OID, names::REGPROC_NAME),
+    of("regoperator", names::REGOPERATOR_OID, names::REGOPERATOR_NAME),
     of("regnamespace", names::REGNAMESPACE_OID, names::REGNAMESPACE_NAME),
     of("regrole", names::REGROLE_OID, names::REGROLE_NAME),
 ];

@@ -6,6 +6,7 @@ use super::{Arg, names, number};
 use crate::error::to_datafusion;
 use crate::pg_catalog::objects::Objects;
 use crate::pg_catalog::rows::Cell;
+use crate::pg_catalog::tables::{TABLESPACE, TABLESPACE_NAME};
 
 pub(super) fn relation(objects: &Objects, args: &[Arg]) -> Result<Cell> {
     if let Some(relation) = names::relation(objects, args.first()) {
@@ -20,6 +21,19 @@ pub(super) fn database(objects: &Objects, args: &[Arg]) -> Result<Cell> {
     if !names::is_database(args.first()) {
         return Ok(Cell::Null);
     }
+    all(objects)
+}
+
+/// All tables are in the default tablespace.
+pub(super) fn tablespace(objects: &Objects, args: &[Arg]) -> Result<Cell> {
+    let is_default = match args.first() {
+        Some(Arg::Text(name)) => name == TABLESPACE_NAME,
+        other => number(other) == Some(TABLESPACE),
+    };
+    if is_default { all(objects) } else { Ok(Cell::Int(0)) }
+}
+
+fn all(objects: &Objects) -> Result<Cell> {
     let sizes = objects.relations().iter().map(|relation| objects.bytes(relation).map_err(to_datafusion));
     Ok(Cell::Int(sizes.sum::<Result<i64>>()?))
 }

@@ -43,7 +43,7 @@ pub(super) fn all() -> &'static [Spec] {
     &ALL
 }
 
-static ALL: [Spec; 98] = [
+static ALL: [Spec; 103] = [
     // definitions of objects
     lenient("format_type", &[Object, Int], 0, "text", definitions::format_type),
     strict("pg_get_constraintdef", &[Object, Bool], 1, "text", definitions::constraint),
@@ -58,6 +58,7 @@ static ALL: [Spec; 98] = [
     nothing("pg_get_statisticsobjdef", &[Object], 0),
     nothing("pg_get_statisticsobjdef_columns", &[Object], 0),
     nothing("pg_get_functiondef", &[Object], 0),
+    nothing("pg_get_function_sqlbody", &[Object], 0),
     strict("pg_get_function_arguments", &[Object], 0, "text", definitions::function_arguments),
     strict("pg_get_function_identity_arguments", &[Object], 0, "text", definitions::function_arguments),
     strict("pg_get_function_result", &[Object], 0, "text", definitions::function_result),
@@ -91,13 +92,16 @@ static ALL: [Spec; 98] = [
     strict(names::REGCLASS_OID, &[Object], 0, "oid", names::regclass_oid),
     strict(names::REGTYPE_OID, &[Object], 0, "oid", names::regtype_oid),
     strict(names::REGPROC_OID, &[Object], 0, "oid", names::regproc_oid),
+    strict(names::REGOPERATOR_OID, &[Object], 0, "oid", names::regoperator_oid),
     strict(names::REGNAMESPACE_OID, &[Object], 0, "oid", names::regnamespace_oid),
     strict(names::REGROLE_OID, &[Object], 0, "oid", names::regrole_oid),
     strict(names::REGCLASS_NAME, &[Object], 0, "text", names::regclass_name),
     strict(names::REGTYPE_NAME, &[Object], 0, "text", names::regtype_name),
     strict(names::REGPROC_NAME, &[Object], 0, "text", names::regproc_name),
+    strict(names::REGOPERATOR_NAME, &[Object], 0, "text", names::regoperator_name),
     strict(names::REGNAMESPACE_NAME, &[Object], 0, "text", names::regnamespace_name),
     strict(names::REGROLE_NAME, &[Object], 0, "text", names::regrole_name),
+    strict("parse_ident", &[Text, Bool], 1, "text[]", names::parse_ident),
     strict("quote_ident", &[Text], 0, "text", names::quote_ident),
     strict("quote_literal", &[Text], 0, "text", names::quote_literal),
     lenient("quote_nullable", &[Text], 0, "text", names::quote_nullable),
@@ -145,6 +149,7 @@ static ALL: [Spec; 98] = [
     strict("pg_total_relation_size", &[Object], 0, "int8", sizes::relation),
     strict("pg_indexes_size", &[Object], 0, "int8", |_, _| Ok(Cell::Int(0))),
     strict("pg_database_size", &[Object], 0, "int8", sizes::database),
+    strict("pg_tablespace_size", &[Object], 0, "int8", sizes::tablespace),
     strict("pg_tablespace_location", &[Object], 0, "text", |_, _| Ok("".into())),
     strict(NO_TEXTS, &[], 0, "text[]", |_, _| Ok(Cell::Texts(vec![]))),
 ];

@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 
 use datafusion::logical_expr::sqlparser::ast::{
     Expr, FunctionArg, FunctionArgExpr, Ident, ObjectName, Query, Select, SelectItem, TableAlias,
-    TableFactor, Visit, VisitMut, Visitor, VisitorMut,
+    TableAliasColumnDef, TableFactor, TableWithJoins, Visit, VisitMut, Visitor, VisitorMut,
 };
 use datafusion::logical_expr::sqlparser::parser::Parser;
 use datafusion::sql::parser::Statement;
@@ -33,6 +33,7 @@ pub(super) fn expand(statement: &mut Statement) {
         }
 
         fn post_visit_select(&mut self, select: &mut Select) -> ControlFlow<()> {
+            name_columns(select);
             for item in &mut select.projection {
                 if let SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } = item
                     && called(expr).as_deref() == Some(SERIES)
@@ -46,6 +47,36 @@ pub(super) fn expand(statement: &mut Statement) {
     }
     if let Statement::Statement(ast) = statement {
         let _ = VisitMut::visit(ast.as_mut(), &mut Expander);
+    }
+}
+
+/// Gives the only column of `generate_series(…) AS i` in `FROM` the name of the alias, where the query uses it as a column.
+fn name_columns(select: &mut Select) {
+    let is_column =
+        |expr: &Expr, name: &Ident| matches!(expr, Expr::Identifier(of) if of.value == name.value);
+    let series = |factor: &TableFactor| match factor {
+        TableFactor::Table { name, alias: Some(alias), args: Some(_), .. }
+            if last_part(name).0 == SERIES && alias.columns.is_empty() =>
+        {
+            Some(alias.name.clone())
+        }
+        _ => None,
+    };
+    let factors = |table: &TableWithJoins| {
+        let joined = table.joins.iter().map(|join| series(&join.relation));
+        std::iter::once(series(&table.relation)).chain(joined).flatten().collect::<Vec<_>>()
+    };
+    let names: Vec<Ident> = select.from.iter().flat_map(factors).collect();
+    let used: Vec<Ident> =
+        names.into_iter().filter(|name| has(&*select, |expr| is_column(expr, name))).collect();
+    for table in &mut select.from {
+        let joined = table.joins.iter_mut().map(|join| &mut join.relation);
+        for factor in std::iter::once(&mut table.relation).chain(joined) {
+            let name = series(factor).filter(|name| used.contains(name));
+            if let (Some(name), TableFactor::Table { alias: Some(alias), .. }) = (name, factor) {
+                alias.columns = vec![TableAliasColumnDef { name, data_type: None }];
+            }
+        }
     }
 }
 
@@ -104,7 +135,7 @@ pub(super) fn unnest(select: &mut Select) {
     }
 }
 
-/// Replaces a function in `FROM` whose arguments may be columns by a lateral query, and one of the catalogs by its table.
+/// Replaces a function in `FROM` whose arguments are columns or computed by a query, and one of the catalogs by its table.
 pub(super) fn table(factor: &mut TableFactor) {
     let (name, args, alias) = match factor {
         TableFactor::Table { name, args: Some(args), alias, .. } => {
@@ -133,7 +164,10 @@ pub(super) fn table(factor: &mut TableFactor) {
         _ => return,
     };
     let is_of_rows = [UNNEST, SERIES, SUBSCRIPTS, EXPAND].contains(&name.as_str());
-    if !is_of_rows || !args.iter().any(has_column) || name == UNNEST && args.len() != 1 {
+    let is_lateral = args.iter().any(has_column);
+    // arguments of a function in `FROM` are literals
+    let is_computed = name == SERIES && args.iter().any(has_call);
+    if !is_of_rows || !is_lateral && !is_computed || name == UNNEST && args.len() != 1 {
         return;
     }
     let list = match name.as_str() {
@@ -154,7 +188,7 @@ pub(super) fn table(factor: &mut TableFactor) {
         select.projection = vec![SelectItem::ExprWithAlias { expr: call(UNNEST, vec![list]), alias: column }];
     }
     let alias = alias.take().map(|alias| TableAlias { columns: vec![], ..alias });
-    *factor = TableFactor::Derived { lateral: true, subquery: parsed, alias, sample: None };
+    *factor = TableFactor::Derived { lateral: is_lateral, subquery: parsed, alias, sample: None };
 }
 
 fn plain_table(name: ObjectName, alias: Option<TableAlias>) -> TableFactor {
@@ -173,16 +207,22 @@ fn plain_table(name: ObjectName, alias: Option<TableAlias>) -> TableFactor {
 }
 
 fn has_column(expr: &Expr) -> bool {
-    struct Finder;
-    impl Visitor for Finder {
+    has(expr, |expr| matches!(expr, Expr::Identifier(_) | Expr::CompoundIdentifier(_)))
+}
+
+fn has_call(expr: &Expr) -> bool {
+    has(expr, |expr| matches!(expr, Expr::Function(_)))
+}
+
+/// Returns whether an expression or a part of it fits.
+fn has(expr: &impl Visit, fits: impl Fn(&Expr) -> bool) -> bool {
+    struct Finder<F>(F);
+    impl<F: Fn(&Expr) -> bool> Visitor for Finder<F> {
         type Break = ();
 
         fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {
-            match expr {
-                Expr::Identifier(_) | Expr::CompoundIdentifier(_) => ControlFlow::Break(()),
-                _ => ControlFlow::Continue(()),
-            }
+            if (self.0)(expr) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         }
     }
-    expr.visit(&mut Finder).is_break()
+    expr.visit(&mut Finder(fits)).is_break()
 }

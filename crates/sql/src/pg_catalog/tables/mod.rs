@@ -13,6 +13,8 @@ use super::definitions::Definition;
 use super::objects::Objects;
 use super::rows;
 
+pub(super) use operators::written_operators;
+pub(super) use server::{TABLESPACE, TABLESPACE_NAME};
 pub(super) use types::{FunctionRow, function_rows};
 
 /// Columns and relations that a statement asks for, as far as it saves work.

@@ -22,20 +22,34 @@ const OPERATORS: [&str; 14] = ["+", "-", "*", "/", "%", "^", "||", "&", "|", "#"
 /// Operators in front of one operand.
 const PREFIXES: [&str; 2] = ["+", "-"];
 
+/// Returns all operators: number, name, `b` for two operands and `l` for one, and the type of the result.
+fn all_operators() -> impl Iterator<Item = (u32, &'static str, &'static str, i64)> {
+    let of = |names: &'static [&'static str], kind: &'static str, result: i64| {
+        names.iter().map(move |name| (*name, kind, result))
+    };
+    let all = of(&CONDITIONS, "b", BOOLEAN).chain(of(&OPERATORS, "b", ANY)).chain(of(&PREFIXES, "l", ANY));
+    let mut oids = Oids::default();
+    all.map(move |(name, kind, result)| (oids.give("operator", kind, name), name, kind, result))
+}
+
+/// Returns the operators by their numbers, with their operands, as values of `regoperator` are written.
+pub(in crate::pg_catalog) fn written_operators() -> Vec<(u32, String)> {
+    let written = |name: &str, kind: &str| match kind {
+        "b" => format!("{name}(\"any\",\"any\")"),
+        _ => format!("{name}(NONE,\"any\")"),
+    };
+    all_operators().map(|(oid, name, kind, _)| (oid, written(name, kind))).collect()
+}
+
 /// Returns `pg_operator`. As functions, operators take operands of many types, so all are described as those of any.
 pub(super) fn operators(definition: &'static Definition) -> Result<RecordBatch> {
     let mut rows = Rows::new(
         definition,
         ["oid", "oprname", "oprnamespace", "oprowner", "oprkind", "oprleft", "oprright", "oprresult"],
     );
-    let mut oids = Oids::default();
-    let of = |names: &'static [&'static str], kind: &'static str, result: i64| {
-        names.iter().map(move |name| (*name, kind, result))
-    };
-    let all = of(&CONDITIONS, "b", BOOLEAN).chain(of(&OPERATORS, "b", ANY)).chain(of(&PREFIXES, "l", ANY));
-    for (name, kind, result) in all {
+    for (oid, name, kind, result) in all_operators() {
         rows.push([
-            oids.give("operator", kind, name).into(),
+            oid.into(),
             name.into(),
             PG_CATALOG_OID.into(),
             OWNER_OID.into(),

@@ -10,7 +10,8 @@ use crate::pg_catalog::rows::{Cell, Rows};
 use crate::schema_name::CATALOG;
 
 /// Oid of the only tablespace.
-const TABLESPACE: i64 = 1663;
+pub(in crate::pg_catalog) const TABLESPACE: i64 = 1663;
+pub(in crate::pg_catalog) const TABLESPACE_NAME: &str = "pg_default";
 /// Number of UTF-8 among PostgreSQL's encodings.
 const UTF8: i64 = 6;
 
@@ -94,7 +95,7 @@ pub(super) fn databases(definition: &'static Definition) -> Result<RecordBatch> 
 
 pub(super) fn tablespaces(definition: &'static Definition) -> Result<RecordBatch> {
     let mut rows = Rows::new(definition, ["oid", "spcname", "spcowner"]);
-    rows.push([Cell::Int(TABLESPACE), "pg_default".into(), OWNER_OID.into()]);
+    rows.push([Cell::Int(TABLESPACE), TABLESPACE_NAME.into(), OWNER_OID.into()]);
     rows.finish()
 }
 

@@ -10,7 +10,7 @@ use tidemill::{BackupReport, RestoreReport, Verification};
 
 use crate::cli::client::Client;
 
-/// Copies a data directory to a new directory, also while a server uses it.
+/// Copies a data directory to a new directory, also while a server uses it. A node of a cluster copies the whole cluster.
 ///
 /// The copy is of one moment: it has all events and documents that were acknowledged before the backup began. The directory
 /// gets its name only when the copy is complete and on the disk. A running server makes the copy and goes on serving.
@@ -123,8 +123,10 @@ fn show<T: Serialize>(report: &T, json: bool, text: impl FnOnce(&T) -> String) -
 
 fn backup_text(report: &BackupReport) -> String {
     let BackupReport { path, files, bytes, tables, rows, log_records, .. } = report;
+    let of_cluster =
+        report.cluster.as_ref().map_or_else(String::new, |cluster| format!(" of the cluster {cluster}"));
     let mut text = format!(
-        "Backup in {}: {files} files, {}; {tables} tables with {rows} rows, {log_records} log records\n",
+        "Backup{of_cluster} in {}: {files} files, {}; {tables} tables with {rows} rows, {log_records} log records\n",
         path.display(),
         size(*bytes)
     );
@@ -152,6 +154,13 @@ fn restore_text(report: &RestoreReport) -> String {
         report.sinks.iter().for_each(|sink| text += &format!("  {sink}\n"));
     }
     let _ = writeln!(text, "Start it with: tidemill serve --data {data}");
+    if let Some(cluster) = &report.cluster {
+        let _ = writeln!(
+            text,
+            "It is the data directory of a single node with all of the cluster {cluster}. To make a cluster of it again:\n  tidemill cluster \
+             create --from {data} --cluster URL --store URL   (a new topic, and a store without tables and state)"
+        );
+    }
     text
 }
 

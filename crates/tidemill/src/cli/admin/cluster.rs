@@ -50,8 +50,8 @@ pub struct ClusterArgs {
         requires = "cluster"
     )]
     replicas: ReplicaCount,
-    /// Address at which other nodes call this one, with --replicas 2. At other addresses than those of this machine, nodes need
-    /// certificates.
+    /// Address at which other nodes call this one, if they know each other: by --peers-secret or --peers-certificates. At other addresses than
+    /// those of this machine, nodes need certificates.
     #[arg(long, env = "TIDEMILL_PEERS", value_name = "HOST:PORT", default_value = "127.0.0.1:4702")]
     peers: SocketAddr,
     /// The same address as other nodes see it, if it is another one.
@@ -102,9 +102,19 @@ impl ClusterArgs {
 
 impl ClusterArgs {
     fn replicas(&self) -> anyhow::Result<Replicas> {
-        if self.replicas == ReplicaCount::All {
-            return Ok(Replicas::All);
+        let peers = self.peer_options()?;
+        match (self.replicas, peers) {
+            (ReplicaCount::All, peers) => Ok(Replicas::All(peers)),
+            (ReplicaCount::Two, Some(peers)) => Ok(Replicas::OwnerAndStandby(peers)),
+            (ReplicaCount::Two, None) => bail!(
+                "--replicas 2: nodes call each other and must know each other: give --peers-secret FILE, or --peers-certificates DIR if \
+                 they run on several machines"
+            ),
         }
+    }
+
+    /// Returns how nodes call each other; `None` if they have nothing by which they know each other.
+    fn peer_options(&self) -> anyhow::Result<Option<PeerOptions>> {
         let security = match (&self.peers_secret, &self.peers_certificates) {
             (Some(file), _) => {
                 let secret =
@@ -116,13 +126,9 @@ impl ClusterArgs {
                 dir.join("node.key"),
                 dir.join("ca.pem"),
             )),
-            (None, None) => bail!(
-                "--replicas 2: nodes call each other and must know each other: give --peers-secret FILE, or --peers-certificates DIR if \
-                 they run on several machines"
-            ),
+            (None, None) => return Ok(None),
         };
-        let advertise = self.peers_advertise.clone();
-        Ok(Replicas::OwnerAndStandby(PeerOptions { listen: self.peers, advertise, security }))
+        Ok(Some(PeerOptions { listen: self.peers, advertise: self.peers_advertise.clone(), security }))
     }
 }
 

@@ -85,16 +85,16 @@ fn receive(stream: TcpStream, taken: &Mutex<Vec<String>>, is_open: &AtomicBool) 
 }
 
 /// A connection of a MongoDB driver.
-struct Mongo(TcpStream);
+pub(super) struct Mongo(TcpStream);
 
 impl Mongo {
-    fn connect(port: u16) -> Self {
+    pub(super) fn connect(port: u16) -> Self {
         let stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         Self(stream)
     }
 
-    fn command(&mut self, command: Document) -> Document {
+    pub(super) fn command(&mut self, command: Document) -> Document {
         let mut body = vec![0_u8; 4];
         body.push(0);
         body.extend(bson::serialize_to_vec(&command).unwrap());
@@ -162,14 +162,14 @@ impl Cluster {
         Node { name: "single".into(), serving: served(command, &data, "Serving ") }
     }
 
-    fn stop_single(node: Node) {
+    pub(super) fn stop_single(node: Node) {
         let mut node = node;
         interrupt(node.serving.child.id());
         assert!(node.serving.child.wait().unwrap().success());
     }
 
     /// Returns the command that makes the single node the beginning of the cluster.
-    fn create(&self) -> Command {
+    pub(super) fn create(&self) -> Command {
         let log = format!("kafka://{}/{}?replication=1", self.kafka.address("SERVERS_KAFKA"), self.topic);
         let store = format!("s3://tidemill/{}", self.topic);
         let from = self.data("single").display().to_string();
@@ -185,7 +185,7 @@ impl Cluster {
         command.env("AWS_ACCESS_KEY_ID", "tidemill").env("AWS_SECRET_ACCESS_KEY", "tidemill");
     }
 
-    fn start_with(&self, name: &str, more: &[&str]) -> Node {
+    pub(super) fn start_with(&self, name: &str, more: &[&str]) -> Node {
         let more = [&["--unsafe-single-broker"], more].concat();
         let serving = served(self.command(name, &more), &self.data(name), "Ready: ");
         assert!(serving.base.starts_with("http://"), "the node {name} does not start");
@@ -193,13 +193,13 @@ impl Cluster {
     }
 }
 
-fn succeeds(mut command: Command) -> String {
+pub(super) fn succeeds(mut command: Command) -> String {
     let output = command.output().unwrap();
     assert!(output.status.success(), "{output:?}");
     String::from_utf8(output.stdout).unwrap()
 }
 
-fn refused(mut command: Command) -> String {
+pub(super) fn refused(mut command: Command) -> String {
     let output = command.output().unwrap();
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     String::from_utf8(output.stderr).unwrap()
