@@ -170,7 +170,7 @@ fn watch(bounds: InputBounds) {
             }
             let runs = present % 2 == 1;
             if runs && memory::used() > used + 2 * bounds.bytes {
-                println!("an input takes more than {} MiB", 2 * bounds.bytes >> 20);
+                println!("an input takes more than {} MiB", (2 * bounds.bytes) >> 20);
                 exit(4);
             }
             if runs && since.elapsed() > bounds.time {

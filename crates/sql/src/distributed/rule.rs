@@ -59,7 +59,8 @@ impl Distribution {
         let bytes = file_bytes(plan)?;
         let is_large = bytes >= bytes_min;
         let reports = snapshots.reports().clone();
-        if !is_large && !(reports.are_collected() && bytes > 0) {
+        let is_explained = reports.are_collected() && bytes > 0;
+        if !is_large && !is_explained {
             return Ok(None);
         }
         let own = nodes.own_name();
