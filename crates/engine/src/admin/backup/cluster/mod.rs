@@ -124,11 +124,25 @@ fn copy_once(
 /// Returns the newest published state of each partition. One that was never published is that of an empty log.
 fn published_states(node: &Node) -> Result<Vec<PublishedState>> {
     let empty = || PublishedState { next: Offset(0), files: Vec::new() };
-    let state = |id| Ok(node.host.partition_store.newest_state(id)?.unwrap_or_else(empty));
+    let state = |id| {
+        let state = node.host.partition_store.newest_state(id)?.unwrap_or_else(empty);
+        Ok(with_newest_checkpoint(state))
+    };
     node.host.partition_ids().map(state).collect()
 }
 
-/// Returns the offset from which the copy needs the log of each partition: that of the oldest checkpoint that the log still reaches back to.
+/// Leaves the older checkpoints of a state out: an owner that was a standby before does not keep the files with ids that they name.
+fn with_newest_checkpoint(mut state: PublishedState) -> PublishedState {
+    let newest = checkpoints_of(&state).max();
+    state.files.retain(|file| {
+        let name = file.name.rsplit('/').next().unwrap_or_default();
+        let explained = || name.strip_suffix(".why")?.parse().ok().map(Offset);
+        checkpoint::offset_of_file(name).or_else(explained).is_none_or(|at| Some(at) == newest)
+    });
+    state
+}
+
+/// Returns the offset from which the copy needs the log of each partition: that of its checkpoint.
 ///
 /// All states are there by now, and all logs reach back to them. So no state has forgotten the decision on a transaction that another one has
 /// not applied: decisions are kept as long as the log of another participant has the record.
@@ -138,18 +152,18 @@ fn log_starts(node: &Node, states: &[PublishedState]) -> Result<Vec<Offset>> {
     node.host.log.learn_starts()?;
     let start_of = |(id, state): (PartitionId, &PublishedState)| {
         let start = node.host.log.start(id);
-        let checkpoints: Vec<Offset> = checkpoints_of(state).collect();
-        let newest = checkpoints.iter().max().copied().unwrap_or_default();
-        if newest >= start {
-            return Ok(checkpoints.into_iter().filter(|at| *at >= start).min().unwrap_or(newest));
+        let newest = checkpoints_of(state).max();
+        let at = newest.unwrap_or_default();
+        if at >= start {
+            return Ok(at);
         }
-        Err(match checkpoints.is_empty() {
+        Err(match newest.is_none() {
             true => Error::unavailable(format!(
                 "partition {id}: its log begins at offset {start}, and its owner has published no state: wait until it has taken a \
                  checkpoint (setting checkpoint_interval), and look at `tidemill cluster status` if there is no owner"
             )),
             false => Error::not_found(format!(
-                "partition {id}: its log begins at offset {start}, and the state was at {newest}"
+                "partition {id}: its log begins at offset {start}, and the state was at {at}"
             )),
         })
     };
