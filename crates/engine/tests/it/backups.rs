@@ -39,7 +39,7 @@ fn assert_sound(found: &Verification) {
 }
 
 /// Checks that what rules have made of `n` or more orders follows from them, and returns how many there are.
-fn check_consistent(engine: &Engine, at_least: u64) -> u64 {
+pub fn check_consistent(engine: &Engine, at_least: u64) -> u64 {
     assert_eq!(engine.recovery.warnings, Vec::<String>::new());
     engine.wait_idle();
     let n = rows(engine, "Order");

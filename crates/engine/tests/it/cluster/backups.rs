@@ -11,7 +11,7 @@ use tidemill_types::{ErrorKind, Offset, PartitionId, Result};
 
 use super::{Shared, TestNode, orders, wait_for_owners, wait_until, wait_until_spread};
 use crate::transactions::{ACCOUNTS, BALANCE, open_accounts, total, transfer};
-use crate::{RULES, document, ledger, quiet, rows, send};
+use crate::{RULES, backups, quiet, rows, send};
 
 /// Accounts and transfers beside the orders, and states that are replaced all the time.
 fn app() -> App {
@@ -29,21 +29,7 @@ fn transfer_is_there(engine: &Engine, id: &str) -> bool {
 
 /// Checks that all follows from the orders that are there, and that transactions are whole. Returns the number of orders.
 fn check_consistent(engine: &Engine, at_least: u64) -> u64 {
-    assert_eq!(engine.recovery.warnings, Vec::<String>::new());
-    engine.wait_idle();
-    let n = rows(engine, "Order");
-    assert!(n >= at_least, "{n} of {at_least} orders");
-    assert_eq!(rows(engine, "Audit"), n, "{}", ledger(engine));
-    let big = rows(engine, "Big");
-    let count = |class: &str| -> u64 {
-        let document: serde_json::Value = serde_json::from_str(&document(engine, "Total", class)).unwrap();
-        document["n"].as_u64().unwrap()
-    };
-    assert_eq!((count("big"), count("small")), (big, n - big));
-    for stream in engine.streams().unwrap() {
-        assert!(stream.ledger.balances(), "{}", ledger(engine));
-        assert_eq!(stream.ledger.stored, rows(engine, &stream.schema.name), "{}", ledger(engine));
-    }
+    let n = backups::check_consistent(engine, at_least);
     assert_eq!(total(&engine.document_snapshot().unwrap()), ACCOUNTS * BALANCE);
     n
 }
