@@ -29,6 +29,9 @@ use crate::held_moment::MomentContent;
 use crate::output::{Format, named_columns};
 use crate::{MissingFields, SqlOptions};
 
+/// Bytes of the values of parameters up to which they are written as text: more make a text that no plan is kept under.
+const PLAN_VALUES_BYTES_MAX: usize = 256 << 10;
+
 /// A query as its sender wrote it.
 #[derive(Debug, Clone)]
 pub(crate) struct QueryRequest {
@@ -100,13 +103,15 @@ impl QueryRequest {
         Self { parameters: parameters.iter().cloned().map(Parameter::Value).collect(), ..self }
     }
 
-    /// Returns the text under which the plan is kept: that of the statement, with the values of its parameters.
-    pub fn plan_key(&self) -> Cow<'_, str> {
-        match self.parameters.is_empty() {
-            true => Cow::Borrowed(&self.text),
-            // text of a statement has no such character
-            false => Cow::Owned(format!("{}\0{:?}", self.text, self.parameters)),
+    /// Returns the text under which the plan is kept: that of the statement, with the values of its parameters. `None` for values that are
+    /// too large for it.
+    pub fn plan_key(&self) -> Option<Cow<'_, str>> {
+        if self.parameters.is_empty() {
+            return Some(Cow::Borrowed(&self.text));
         }
+        let bytes = self.parameters.iter().map(Parameter::bytes).sum::<usize>();
+        // text of a statement has no such character
+        (bytes <= PLAN_VALUES_BYTES_MAX).then(|| Cow::Owned(format!("{}\0{:?}", self.text, self.parameters)))
     }
 }
 

@@ -646,19 +646,20 @@ impl Shared {
         let shares_plans = request.principal.can_everywhere(Action::Read);
         let shares_plans = shares_plans && request.moment.is_none();
         // the memory of a kept plan is not counted
-        let may_reuse = shares_plans && request.pages.is_none();
+        let may_reuse = request.pages.is_none();
         let plans = if request.parameters.is_empty() { &self.plans } else { &self.bound_plans };
-        let key = request.plan_key();
-        let kept = plans.get(&key, missing).filter(|_| may_reuse);
-        if let Some(plan) = kept {
+        let key = shares_plans.then(|| request.plan_key()).flatten();
+        if let Some(key) = key.as_deref().filter(|_| may_reuse)
+            && let Some(plan) = plans.get(key, missing)
+        {
             if let Some((stream, files)) = self.start_again(&plan, work).await? {
                 return Ok(running(stream, files, plan.origins().clone()));
             }
-            plans.remove(&key, missing, &plan);
+            plans.remove(key, missing, &plan);
         }
         let (planned, stream) = self.start_new(work, request).await?;
         let (files, origins) = (planned.files.clone(), planned.origins.clone());
-        if let Some(plan) = planned.reusable.filter(|_| shares_plans) {
+        if let Some((key, plan)) = key.zip(planned.reusable) {
             plans.put(&key, missing, Arc::new(plan));
         }
         Ok(running(stream, files, origins))
