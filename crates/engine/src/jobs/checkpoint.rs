@@ -20,7 +20,7 @@ use crate::partition::Partition;
 use crate::state::PartitionState;
 
 /// Checkpoints kept per partition: the last, and one to fall back to when it is damaged.
-const CHECKPOINTS_KEPT: usize = 2;
+pub const CHECKPOINTS_KEPT: usize = 2;
 /// Time that a partition has to end its record before it gets no checkpoint this time.
 const RECORD_WAIT: Duration = Duration::from_secs(1);
 
@@ -248,7 +248,10 @@ fn publish_checkpoint(node: &Node, image: &PartitionImage) -> Result<()> {
     node.app.sinks.check_committed(id, state.next())?;
     let dir = checkpoint::checkpoint_dir(&node.host.dir, id);
     state.save(&*node.host.disk, &dir, false)?;
-    remove_unused_ids(node, image, false)?;
+    note_checkpoint(image, false);
+    replace_fallback(node, image, &dir)?;
+    remove_old_checkpoints(node, &dir)?;
+    remove_unused_ids(node, image)?;
     // explanations are a help, not a need: on a disk that runs low their room is for the log
     if node.host.check_disk_space().is_ok() {
         node.host
@@ -258,7 +261,7 @@ fn publish_checkpoint(node: &Node, image: &PartitionImage) -> Result<()> {
     node.app.counts.checkpoints.fetch_add(1, Ordering::Relaxed);
     // what the next owner begins with may be older than the checkpoint, and needs the log from there
     shared_state::publish_partition(node, id)?;
-    truncate_below(node, id, &dir)
+    truncate_log(node, id, &dir)
 }
 
 /// Drops the log of partitions that stand still. A checkpoint frees the log up to the one before it, which a partition
@@ -297,17 +300,38 @@ fn truncate_idle_log(node: &Node, partition: &Partition) -> Result<()> {
     save_keys(node, partition)?;
     let image = frozen.serialise(node)?;
     image.state.save(&*host.disk, &dir, true)?;
-    remove_unused_ids(node, &image, true)?;
-    truncate_below(node, id, &dir)
+    note_checkpoint(&image, true);
+    remove_old_checkpoints(node, &dir)?;
+    remove_unused_ids(node, &image)?;
+    // what is published must have the copy, too, before the log goes that the checkpoint before it needs
+    shared_state::publish_partition(node, id)?;
+    truncate_log(node, id, &dir)
 }
 
-/// Deletes files with ids that no checkpoint names any more, after `image` has become one; a later checkpoint does while a
-/// backup copies them.
-fn remove_unused_ids(node: &Node, image: &PartitionImage, copy: bool) -> Result<()> {
+/// Puts a copy of the last checkpoint in the place of the one before it, if that one needs records that the log does not have any more. So
+/// it is for a process that has followed the partition: it has the checkpoints with which it began, and former owners have cut the log
+/// behind them.
+fn replace_fallback(node: &Node, image: &PartitionImage, dir: &std::path::Path) -> Result<()> {
+    let files = checkpoint::list(&*node.host.disk, dir)?;
+    let [.., (before, _), (last, _)] = files.as_slice() else { return Ok(()) };
+    if before == last || *before >= node.host.log.start(image.id) {
+        return Ok(());
+    }
+    checkpoint::copy_checkpoint(&*node.host.disk, dir, *last)?;
+    note_checkpoint(image, true);
+    Ok(())
+}
+
+/// Notes which files with ids a checkpoint names, or the `copy` of the last one.
+fn note_checkpoint(image: &PartitionImage, copy: bool) {
     for (stream, runs) in &image.id_runs {
         let named = image.state.id_runs().get(stream).map_or(&[][..], Vec::as_slice);
         runs.note_checkpoint(named, CHECKPOINTS_KEPT, copy);
     }
+}
+
+/// Deletes files with ids that no checkpoint names any more; a later checkpoint does while a backup copies them.
+fn remove_unused_ids(node: &Node, image: &PartitionImage) -> Result<()> {
     let Some(_no_backup) = node.host.backups.removals.try_lock() else { return Ok(()) };
     image.id_runs.iter().try_for_each(|(_, runs)| runs.remove_unnamed(CHECKPOINTS_KEPT))
 }
@@ -332,19 +356,23 @@ pub fn merge_id_runs(node: &Node) {
     node.host.health.record_outcome("ids of events", outcomes.into_iter().collect());
 }
 
-/// Removes all but the last checkpoints, and the log below the oldest one kept.
-fn truncate_below(node: &Node, id: PartitionId, dir: &std::path::Path) -> Result<()> {
+/// Removes all but the last checkpoints. It comes before the files with ids that only they name are removed, and before the state is
+/// published: a checkpoint that is there can be used.
+fn remove_old_checkpoints(node: &Node, dir: &std::path::Path) -> Result<()> {
     let files = checkpoint::list(&*node.host.disk, dir)?;
-    let keep_from = files.len().saturating_sub(CHECKPOINTS_KEPT);
-    for (_, path) in &files[..keep_from] {
-        checkpoint::remove(&*node.host.disk, path)?;
-    }
+    let old = &files[..files.len().saturating_sub(CHECKPOINTS_KEPT)];
+    old.iter().try_for_each(|(_, path)| checkpoint::remove(&*node.host.disk, path))
+}
+
+/// Drops the log below the oldest checkpoint.
+fn truncate_log(node: &Node, id: PartitionId, dir: &std::path::Path) -> Result<()> {
+    let files = checkpoint::list(&*node.host.disk, dir)?;
     // with one checkpoint there is nothing to fall back to but the log itself
     // and the next owner may begin with an older one
-    if files.len() >= CHECKPOINTS_KEPT
+    if let [(oldest, _), _, ..] = files.as_slice()
         && let Some(needed) = node.host.partition_store.needed_from(id)
     {
-        node.host.log.truncate(id, files[keep_from].0.min(needed))?;
+        node.host.log.truncate(id, needed.min(*oldest))?;
     }
     Ok(())
 }

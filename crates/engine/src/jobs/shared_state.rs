@@ -21,9 +21,12 @@ pub fn publish_directory(node: &Node) -> Result<()> {
 pub fn publish_partition(node: &Node, id: PartitionId) -> Result<()> {
     let host = &node.host;
     let dir = checkpoint::checkpoint_dir(&host.dir, id);
-    let at = checkpoint::list(&*host.disk, &dir)?.pop().map_or(Offset(0), |(at, _)| at);
+    let mut checkpoints = checkpoint::list(&*host.disk, &dir)?.into_iter().rev().map(|(at, _)| at);
+    let at = checkpoints.next().unwrap_or_default();
+    let has_copy = checkpoints.next() == Some(at);
     let sinks = &node.app.sinks;
-    let revision = sinks.with_partition(id, |revision| revision);
+    // grows with each change of a queue, and when the checkpoint gets a copy
+    let revision = 2 * sinks.with_partition(id, |revision| revision) + u64::from(has_copy);
     // the queues wait while their files are opened, not while they are uploaded; what changes then is published the next time
     let files = || sinks.with_partition(id, |_| partition_files(&*host.stored_disk, &host.dir, id));
     host.partition_store.publish(StateGroup::Partition(id), (at, revision), &files)

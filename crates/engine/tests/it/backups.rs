@@ -41,6 +41,11 @@ fn assert_sound(found: &Verification) {
 /// Checks that what rules have made of `n` or more orders follows from them, and returns how many there are.
 pub fn check_consistent(engine: &Engine, at_least: u64) -> u64 {
     assert_eq!(engine.recovery.warnings, Vec::<String>::new());
+    check_follows(engine, at_least)
+}
+
+/// Checks as [`check_consistent`], also after a start that has warned of something.
+pub fn check_follows(engine: &Engine, at_least: u64) -> u64 {
     engine.wait_idle();
     let n = rows(engine, "Order");
     assert!(n >= at_least, "{n} of {at_least} orders");

@@ -122,7 +122,62 @@ fn backup_under_load(shared: &Shared) {
         drop(engine);
         // also after another start
         assert_eq!(check_consistent(&Engine::open(&copy, None).unwrap(), 0), stored);
+        check_fallback(&backup, &place(format!("fallback{number}")), sent.iter().sum());
     }
+}
+
+/// Checks that a directory from this backup begins with older checkpoints when the newest ones are damaged.
+fn check_fallback(backup: &Path, copy: &Path, at_least: u64) {
+    restore(backup, copy).unwrap();
+    for id in 0..super::PARTITIONS {
+        let newest =
+            names(&copy.join(format!("checkpoints/p{id:05}"))).into_iter().rfind(|path| is_checkpoint(path));
+        let newest = newest.expect("each partition has a checkpoint");
+        std::fs::write(newest, b"damaged").unwrap();
+    }
+    let engine = Engine::open(copy, None).unwrap();
+    let warnings = &engine.recovery.warnings;
+    let went_back = warnings.iter().filter(|warning| warning.contains("; went back to ")).count();
+    assert_eq!(went_back, super::PARTITIONS as usize, "{warnings:#?}");
+    backups::check_follows(&engine, at_least);
+    assert_eq!(total(&engine.document_snapshot().unwrap()), ACCOUNTS * BALANCE);
+    // ids of events are known
+    assert_eq!(send(&engine, "Order", &orders(0, 100)).duplicates, Some(100));
+}
+
+#[test]
+fn an_owner_that_was_a_standby_has_a_checkpoint_to_fall_back_to() {
+    let shared = Shared::new();
+    let mut app = app();
+    app.settings.checkpoint_interval = tidemill_types::Duration::seconds(3600);
+    let a = shared.try_start("a", "a", app.clone()).unwrap();
+    wait_for_owners(&[&a]);
+    open_accounts(&a.engine);
+    let mut sent = 0;
+    let mut work = |node: &TestNode| {
+        send(&node.engine, "Order", &orders(sent, 200));
+        sent += 200;
+        wait_until("all that rules emit has arrived", || {
+            node.engine.catch_up().unwrap();
+            rows(&node.engine, "Audit") == sent
+        });
+        node.engine.checkpoint().unwrap();
+    };
+    (0..2).for_each(|_| work(&a));
+    // the other begins to follow with these checkpoints, and their owner cuts the log behind them
+    let b = shared.try_start("b", "b", app).unwrap();
+    wait_until("the other follows", || {
+        b.engine.cluster_status().unwrap().partitions.iter().all(|one| one.role == "standby")
+    });
+    (0..4).for_each(|_| work(&a));
+    a.control.set_cut_off(true);
+    wait_for_owners(&[&b]);
+    work(&b);
+    let (backup, copy) = (shared.root.path().join("backup"), shared.root.path().join("copy"));
+    b.engine.backup(&backup).unwrap();
+    let found = verify_backup(&backup).unwrap();
+    assert!(found.is_sound(), "{:#?}", found.damaged);
+    check_fallback(&backup, &copy, sent);
 }
 
 /// A log whose ends are read one after the other, while others work: those of partitions with an even number before that, and the others

@@ -33,6 +33,7 @@ use crate::checkpoint;
 use crate::directory::datadir;
 use crate::directory::partition_store::PublishedState;
 use crate::jobs;
+use crate::jobs::checkpoint::CHECKPOINTS_KEPT;
 use crate::node::{ClusterPart, Node};
 use crate::process::disk_files::list;
 use crate::state::set_aside::SET_ASIDE_DIR;
@@ -93,8 +94,8 @@ fn copy_once(
     let meta = datadir::read_meta(&*host.disk, &host.dir)?;
     manifest.tables_location = meta.tables_elsewhere(&node.app.deployment.settings);
 
-    let states = published_states(node)?;
-    let starts = log_starts(node, &states)?;
+    let mut states = published_states(node)?;
+    let starts = log_starts(node, &mut states)?;
     let begin: Vec<Offset> = states.iter().map(|state| state.next).collect();
     let mut content = BackupContent::default();
     add_notes(node, &mut content)?;
@@ -124,50 +125,51 @@ fn copy_once(
 /// Returns the newest published state of each partition. One that was never published is that of an empty log.
 fn published_states(node: &Node) -> Result<Vec<PublishedState>> {
     let empty = || PublishedState { next: Offset(0), files: Vec::new() };
-    let state = |id| {
-        let state = node.host.partition_store.newest_state(id)?.unwrap_or_else(empty);
-        Ok(with_newest_checkpoint(state))
-    };
+    let state = |id| Ok(node.host.partition_store.newest_state(id)?.unwrap_or_else(empty));
     node.host.partition_ids().map(state).collect()
 }
 
-/// Leaves the older checkpoints of a state out: an owner that was a standby before does not keep the files with ids that they name.
-fn with_newest_checkpoint(mut state: PublishedState) -> PublishedState {
-    let newest = checkpoints_of(&state).max();
-    state.files.retain(|file| {
-        let name = file.name.rsplit('/').next().unwrap_or_default();
-        let explained = || name.strip_suffix(".why")?.parse().ok().map(Offset);
-        checkpoint::offset_of_file(name).or_else(explained).is_none_or(|at| Some(at) == newest)
-    });
-    state
-}
-
-/// Returns the offset from which the copy needs the log of each partition: that of its checkpoint.
+/// Returns the offset from which the copy needs the log of each partition: that of its oldest checkpoint. Checkpoints that the log does not
+/// reach back to any more are left out of the states.
 ///
 /// All states are there by now, and all logs reach back to them. So no state has forgotten the decision on a transaction that another one has
 /// not applied: decisions are kept as long as the log of another participant has the record.
 ///
 /// Errors: `NotFound` if a state was replaced, and the log cut behind it; `Unavailable`.
-fn log_starts(node: &Node, states: &[PublishedState]) -> Result<Vec<Offset>> {
+fn log_starts(node: &Node, states: &mut [PublishedState]) -> Result<Vec<Offset>> {
     node.host.log.learn_starts()?;
-    let start_of = |(id, state): (PartitionId, &PublishedState)| {
+    let start_of = |(id, state): (PartitionId, &mut PublishedState)| {
         let start = node.host.log.start(id);
-        let newest = checkpoints_of(state).max();
-        let at = newest.unwrap_or_default();
-        if at >= start {
-            return Ok(at);
-        }
-        Err(match newest.is_none() {
-            true => Error::unavailable(format!(
+        let mut checkpoints: Vec<Offset> = checkpoints_of(state).collect();
+        checkpoints.sort_unstable();
+        let newest = checkpoints.last().copied();
+        // a build before this one has published a third one, whose files with ids may be gone
+        let kept = &checkpoints[checkpoints.len().saturating_sub(CHECKPOINTS_KEPT)..];
+        let oldest = kept.iter().copied().find(|at| *at >= start);
+        match (oldest, newest) {
+            (Some(oldest), _) => {
+                remove_checkpoints_below(state, oldest);
+                Ok(oldest)
+            }
+            (None, None) if start == Offset(0) => Ok(start),
+            (None, None) => Err(Error::unavailable(format!(
                 "partition {id}: its log begins at offset {start}, and its owner has published no state: wait until it has taken a \
                  checkpoint (setting checkpoint_interval), and look at `tidemill cluster status` if there is no owner"
-            )),
-            false => Error::not_found(format!(
-                "partition {id}: its log begins at offset {start}, and the state was at {at}"
-            )),
-        })
+            ))),
+            (None, Some(newest)) => Err(Error::not_found(format!(
+                "partition {id}: its log begins at offset {start}, and the state was at {newest}"
+            ))),
+        }
     };
     node.host.partition_ids().zip(states).map(start_of).collect()
+}
+
+fn remove_checkpoints_below(state: &mut PublishedState, oldest: Offset) {
+    state.files.retain(|file| {
+        let name = file.name.rsplit('/').next().unwrap_or_default();
+        let explained = || name.strip_suffix(".why")?.parse().ok().map(Offset);
+        checkpoint::offset_of_file(name).or_else(explained).is_none_or(|at| at >= oldest)
+    });
 }
 
 /// Checks that the log of each partition has the records below its state.
