@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use influxdb_line_protocol::{Error as ParseError, FieldValue, ParsedLine, parse_lines};
 use tidemill_types::decode::CellValue;
 use tidemill_types::{DecodedRows, RowDecoder, RowOrigin, StreamSchema, Timestamp};
 
+use super::line::{Cell, Line};
 use super::lines::lines;
 use super::precision::Precision;
 
@@ -92,7 +92,7 @@ impl<'l> LineDecoder<'l> {
 
     /// Decodes a line; empty lines and comments do not make rows. `now` is the time of a line without one.
     pub fn push_line(&mut self, origin: RowOrigin, line: &str, now: Timestamp) {
-        match parse_line(line) {
+        match Line::parse(line) {
             Ok(Some(parsed)) => self.push_parsed(origin, &parsed, now, line),
             Ok(None) => {}
             Err(reason) => self.rows.reject_of(origin, None, reason, line.as_bytes()),
@@ -104,8 +104,8 @@ impl<'l> LineDecoder<'l> {
         self.rows.reject_of(origin, None, reason, line);
     }
 
-    fn push_parsed(&mut self, origin: RowOrigin, line: &ParsedLine<'_>, now: Timestamp, text: &str) {
-        let (number, stream) = match self.stream(line.series.measurement.as_str()) {
+    fn push_parsed(&mut self, origin: RowOrigin, line: &Line<'_>, now: Timestamp, text: &str) {
+        let (number, stream) = match self.stream(line.measurement()) {
             Ok(stream) => stream,
             Err(reason) => return self.rows.reject_of(origin, None, reason, text.as_bytes()),
         };
@@ -115,7 +115,8 @@ impl<'l> LineDecoder<'l> {
                 let renames = &self.options.renames;
                 let renamed =
                     |name| renames.iter().find(|(from, _)| from == name).map_or(name, |(_, to)| to.as_str());
-                let cells = cells(line, &stream, given).map(|(name, value)| (renamed(name), value));
+                let cells = line.cells();
+                let cells = with_time(&cells, &stream, given).map(|(name, value)| (renamed(name), value));
                 self.rows.push_cells(origin, number, cells, time.unwrap_or(now), text.as_bytes());
             }
             Err(reason) => self.rows.reject_of(origin, Some(&stream.name), reason, text.as_bytes()),
@@ -149,88 +150,26 @@ fn origin(number: u64, offset: usize) -> RowOrigin {
     RowOrigin { number, line: Some(number + 1), offset: Some(offset as u64) }
 }
 
-/// Parses a line; `None` for a comment.
-///
-/// Errors: what is wrong with it.
-pub(super) fn parse_line(line: &str) -> Result<Option<ParsedLine<'_>>, String> {
-    let mut parsed = parse_lines(line);
-    let Some(first) = parsed.next() else { return Ok(None) };
-    let first = first.map_err(|e| explain(&e))?;
-    match parsed.next() {
-        None => Ok(Some(first)),
-        Some(_) => Err("a line end stands outside of quotes".to_owned()),
-    }
-}
-
-/// Returns what is wrong with a line, and what was expected.
-fn explain(error: &ParseError) -> String {
-    const FORM: &str =
-        "expected `measurement,tag=value field=value time`, with `\\` before a comma, space or `=` in a name";
-    match error {
-        ParseError::GenericParsingError { .. } | ParseError::MeasurementValueInvalid => {
-            format!("not line protocol: {FORM}")
-        }
-        ParseError::FieldSetMissing => {
-            "no field has a value: expected `field=value` behind the measurement and its tags".to_owned()
-        }
-        ParseError::TagSetMalformed => {
-            "a tag has no value: expected `,tag=value` behind the measurement".to_owned()
-        }
-        ParseError::DuplicateTag { tag_key } => format!("field `{tag_key}` occurs twice"),
-        ParseError::IntegerValueInvalid { value, .. } => {
-            format!("`{value}i` is not a whole number of 64 bits")
-        }
-        ParseError::UIntegerValueInvalid { value, .. } => {
-            format!("`{value}u` is not a whole number of 64 bits without a sign")
-        }
-        ParseError::FloatValueInvalid { value, .. } => format!("`{value}` is not a number"),
-        ParseError::TimestampValueInvalid { value, .. } => {
-            format!("the time `{value}` is not a whole number of 64 bits")
-        }
-        ParseError::EndsWithBackslash => {
-            "a name or a tag ends with `\\`, which line protocol does not have".to_owned()
-        }
-        ParseError::CannotParseEntireLine { trailing_content } => {
-            let shown: String = trailing_content.chars().take(60).collect();
-            format!("expected the end of the line or a time as a whole number, found `{}`", shown.trim())
-        }
-        other => other.to_string(),
-    }
-}
-
-/// Returns the time of a line.
+/// Returns the instant of a line.
 ///
 /// Errors: it is outside of the range of times.
-pub(super) fn event_time(line: &ParsedLine<'_>, precision: Precision) -> Result<Option<Timestamp>, String> {
+pub(super) fn event_time(line: &Line<'_>, precision: Precision) -> Result<Option<Timestamp>, String> {
     let time = |number| {
         precision
             .timestamp(number)
             .ok_or_else(|| format!("the time {number} is not in the years -9999 to 9999"))
     };
-    line.timestamp.map(time).transpose()
+    line.time().map(time).transpose()
 }
 
-/// Returns the tags and fields of a line, and `time` as the time field of the stream.
-pub(super) fn cells<'p>(
-    line: &'p ParsedLine<'_>,
+/// Returns the cells of a line, and `time` as the time field of the stream.
+pub(super) fn with_time<'p>(
+    cells: &'p [Cell<'p>],
     stream: &'p StreamSchema,
     time: Option<Timestamp>,
-) -> impl Iterator<Item = (&'p str, CellValue<'p>)> {
-    let tags = line.series.tag_set.iter().flatten();
-    let tags = tags.map(|(name, value)| (name.as_str(), CellValue::Untyped(value.as_str())));
-    let fields = line.field_set.iter().map(|(name, value)| (name.as_str(), field_value(value)));
+) -> impl Iterator<Item = Cell<'p>> {
     let time_field = stream.time.map(|index| stream.fields[index].name.as_str());
-    tags.chain(fields).chain(time_field.zip(time.map(CellValue::Time)))
-}
-
-fn field_value<'p>(value: &'p FieldValue<'_>) -> CellValue<'p> {
-    match value {
-        FieldValue::I64(number) => CellValue::Int(*number),
-        FieldValue::U64(number) => CellValue::Unsigned(*number),
-        FieldValue::F64(number) => CellValue::Float(*number),
-        FieldValue::String(text) => CellValue::Text(text.as_str()),
-        FieldValue::Boolean(truth) => CellValue::Bool(*truth),
-    }
+    cells.iter().copied().chain(time_field.zip(time.map(CellValue::Time)))
 }
 
 #[cfg(test)]

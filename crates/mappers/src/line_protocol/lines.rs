@@ -1,6 +1,7 @@
 //! Cutting of a text into lines. A text in quotes may have line ends.
 
 use influxdb_line_protocol::split_lines;
+use memchr::{memchr, memchr2};
 
 /// Line of a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,11 +27,10 @@ pub(super) fn lines(text: &str) -> impl Iterator<Item = TextLine<'_>> {
             if rest.is_empty() {
                 return None;
             }
-            let line = match rest.starts_with('#') {
-                // quotes mean nothing in a comment
-                true => rest.split('\n').next().unwrap_or(rest),
-                false => split_lines(rest).next().unwrap_or(rest),
-            };
+            let up_to_end = &rest[..memchr(b'\n', rest.as_bytes()).unwrap_or(rest.len())];
+            // quotes mean nothing in a comment
+            let is_plain = rest.starts_with('#') || memchr2(b'"', b'\\', up_to_end.as_bytes()).is_none();
+            let line = if is_plain { up_to_end } else { split_lines(rest).next().unwrap_or(rest) };
             let found = TextLine { number, offset: at, text: line.trim_end_matches(is_space) };
             number += count_ends(line);
             at += line.len();
@@ -51,6 +51,8 @@ fn count_ends(text: &str) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -60,5 +62,18 @@ mod tests {
         assert_eq!(found, [(0, 0, "a n=1"), (3, 25, "b t=\"x\ny\",n=2i 5"), (5, 42, "c n=3")]);
         assert_eq!(lines("\n\n").count(), 0);
         assert_eq!(lines("#").count(), 0);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(5000))]
+
+        #[test]
+        fn lines_end_where_those_of_the_crate_end(text in "([a=, \\\\\"\n]{0,6}){0,4}") {
+            // white space is not part of a line, and begins the next one for the crate
+            let first = lines(&text).next();
+            let begin = text.len() - text.trim_start_matches(is_space).len();
+            let expected = split_lines(&text[begin..]).next().map(|line| line.trim_end_matches(is_space));
+            prop_assert_eq!(first.map_or("", |line| line.text), expected.unwrap_or(""));
+        }
     }
 }

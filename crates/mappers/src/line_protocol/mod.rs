@@ -10,6 +10,7 @@
 //! [`LineDecoder`] decodes the lines of a body or of a file to rows of any streams. The mapper reads messages for one stream.
 
 mod decoder;
+mod line;
 mod lines;
 mod precision;
 mod source;

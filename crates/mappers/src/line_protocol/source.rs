@@ -7,7 +7,8 @@ use tidemill_connect::{
 };
 use tidemill_types::StreamSchema;
 
-use super::decoder::{cells, event_time, parse_line};
+use super::decoder::{event_time, with_time};
+use super::line::Line;
 use super::lines::lines;
 use super::precision::Precision;
 use crate::read::{no_attributes, text_of};
@@ -89,8 +90,8 @@ impl SourceMapper for LineProtocolSource {
 
 impl LineProtocolSource {
     fn push(&self, line: &str, message: &Message, out: &mut EventBuilder) -> Result<(), String> {
-        let Some(parsed) = parse_line(line)? else { return Ok(()) };
-        let found = parsed.series.measurement.as_str();
+        let Some(parsed) = Line::parse(line)? else { return Ok(()) };
+        let found = parsed.measurement();
         if found != self.measurement {
             return match self.skips_others {
                 true => Ok(()),
@@ -102,7 +103,8 @@ impl LineProtocolSource {
         }
         let time = event_time(&parsed, self.precision)?.unwrap_or_else(|| out.time_of(message));
         let schema = out.schema().clone();
-        out.push_cells(message, cells(&parsed, &schema, Some(time)), time).map_err(|e| e.to_string())
+        let cells = parsed.cells();
+        out.push_cells(message, with_time(&cells, &schema, Some(time)), time).map_err(|e| e.to_string())
     }
 }
 
