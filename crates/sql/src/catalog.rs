@@ -354,6 +354,14 @@ impl QuerySnapshots {
         }
     }
 
+    /// Returns whether names mean the tables that they meant before.
+    pub fn finds_same(&self, names: &[ResolvedName]) -> bool {
+        let is_same = |name: &ResolvedName| {
+            self.locate(&name.written.0, &name.written.1).is_ok_and(|found| found == name.found)
+        };
+        names.iter().all(|name| name.is_exact() || is_same(name))
+    }
+
     /// Returns the names of tables that the query has used.
     pub fn resolved_names(&self) -> Vec<ResolvedName> {
         self.resolved.lock().clone()

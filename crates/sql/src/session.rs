@@ -35,10 +35,12 @@ use crate::live::Tails;
 use crate::output::{Encoder, Format};
 use crate::pg_catalog::{self, FunctionKind};
 use crate::plans::logical_query::LogicalQuery;
+use crate::plans::lookup::Lookup;
 use crate::plans::origins::{self, KnownOids, Origins};
 use crate::plans::parameters::ParameterTypes;
 use crate::plans::plan_cache::PlanCache;
 use crate::plans::prepared::Prepared;
+use crate::plans::reusable_plan::ReusablePlan;
 use crate::query::{
     AbortOnDrop, ClosingFlag, EncodedQuery, PagedQuery, QueryMessage, QueryRequest, QueryResult, QueryRows,
     ResultHead, StagedRows, Watchdog,
@@ -73,9 +75,11 @@ pub(crate) struct Shared {
     pub lookup_state: SessionState,
     /// Decoded rows of event tables; `None` if nothing is to be kept.
     pub hot: Option<Arc<HotStore>>,
-    pub plans: PlanCache,
+    pub plans: PlanCache<ReusablePlan>,
     /// Those of statements with parameters, by their values, too: many different values do not drive the others out.
-    pub bound_plans: PlanCache,
+    pub bound_plans: PlanCache<ReusablePlan>,
+    /// Templates of statements with parameters that ask for rows by keys or ids; `None` for other statements.
+    pub lookups: PlanCache<Option<Lookup>>,
     /// Numbers of tables, for clients that ask where columns come from.
     pub oids: KnownOids,
     pub places: Arc<Places>,
@@ -147,6 +151,7 @@ impl Sql {
             functions: pg_catalog::functions_of(&state).into(),
             plans: PlanCache::new(options.cached_plans),
             bound_plans: PlanCache::new(options.cached_plans),
+            lookups: PlanCache::new(options.cached_plans),
             kept: limits.kept.clone(),
             oids: KnownOids::default(),
             options,
@@ -656,6 +661,12 @@ impl Shared {
                 return Ok(running(stream, files, plan.origins().clone()));
             }
             plans.remove(key, missing, &plan);
+        }
+        if shares_plans
+            && may_reuse
+            && let Some((stream, files, origins)) = self.start_lookup(request, work).await?
+        {
+            return Ok(running(stream, files, origins));
         }
         let (planned, stream) = self.start_new(work, request).await?;
         let (files, origins) = (planned.files.clone(), planned.origins.clone());

@@ -1,6 +1,7 @@
 //! Plans: made, kept, and executed again.
 
 pub(crate) mod logical_query;
+pub(crate) mod lookup;
 pub(crate) mod origins;
 pub(crate) mod parameters;
 pub(crate) mod plan_cache;

@@ -1,4 +1,4 @@
-//! Physical plans that are kept for repeated queries.
+//! Plans that are kept for repeated queries.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -6,37 +6,36 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use crate::MissingFields;
-use crate::plans::reusable_plan::ReusablePlan;
 
 /// Length of a query up to which its plan is kept.
 const TEXT_BYTES_MAX: usize = 16 << 10;
 
-/// Plans of repeated queries, by their text. Those that were used least recently are dropped beyond a number of plans.
+/// Plans of kind `P` of repeated queries, by their text. Those that were used least recently are dropped beyond a number of plans.
 #[derive(Debug)]
-pub(crate) struct PlanCache {
+pub(crate) struct PlanCache<P> {
     plans_max: usize,
-    state: Mutex<CachedPlans>,
+    state: Mutex<CachedPlans<P>>,
 }
 
-#[derive(Debug, Default)]
-struct CachedPlans {
-    plans: HashMap<MissingFields, HashMap<Arc<str>, CachedPlan>>,
+#[derive(Debug)]
+struct CachedPlans<P> {
+    plans: HashMap<MissingFields, HashMap<Arc<str>, CachedPlan<P>>>,
     uses: u64,
 }
 
 #[derive(Debug)]
-struct CachedPlan {
-    plan: Arc<ReusablePlan>,
+struct CachedPlan<P> {
+    plan: Arc<P>,
     used: u64,
 }
 
-impl PlanCache {
+impl<P> PlanCache<P> {
     pub fn new(plans_max: usize) -> Self {
-        Self { plans_max, state: Mutex::default() }
+        Self { plans_max, state: Mutex::new(CachedPlans { plans: HashMap::new(), uses: 0 }) }
     }
 
     /// Returns the plan of a query.
-    pub fn get(&self, text: &str, missing: MissingFields) -> Option<Arc<ReusablePlan>> {
+    pub fn get(&self, text: &str, missing: MissingFields) -> Option<Arc<P>> {
         let mut state = self.state.lock();
         state.uses += 1;
         let used = state.uses;
@@ -46,7 +45,7 @@ impl PlanCache {
     }
 
     /// Keeps the plan of a query.
-    pub fn put(&self, text: &str, missing: MissingFields, plan: Arc<ReusablePlan>) {
+    pub fn put(&self, text: &str, missing: MissingFields, plan: Arc<P>) {
         if self.plans_max == 0 || text.len() > TEXT_BYTES_MAX {
             return;
         }
@@ -60,7 +59,7 @@ impl PlanCache {
     }
 
     /// Drops the plan of a query if it still is `plan`.
-    pub fn remove(&self, text: &str, missing: MissingFields, plan: &Arc<ReusablePlan>) {
+    pub fn remove(&self, text: &str, missing: MissingFields, plan: &Arc<P>) {
         if let Some(plans) = self.state.lock().plans.get_mut(&missing)
             && plans.get(text).is_some_and(|cached| Arc::ptr_eq(&cached.plan, plan))
         {
@@ -69,7 +68,7 @@ impl PlanCache {
     }
 }
 
-impl CachedPlans {
+impl<P> CachedPlans<P> {
     fn drop_oldest(&mut self) {
         let all =
             self.plans.iter().flat_map(|(missing, plans)| plans.iter().map(|(text, p)| (*missing, text, p)));
@@ -86,8 +85,8 @@ impl CachedPlans {
 mod tests {
     use super::*;
 
-    fn plan() -> Arc<ReusablePlan> {
-        Arc::new(ReusablePlan::of_no_table())
+    fn plan() -> Arc<()> {
+        Arc::new(())
     }
 
     #[test]

@@ -341,31 +341,6 @@ impl Shared {
         Ok(PreparedParts { schema, parameters, template })
     }
 
-    /// Plans a template with these values against new snapshots; `None` if it has to be planned anew.
-    pub async fn plan_template(
-        &self,
-        template: &Template,
-        request: &QueryRequest,
-    ) -> Result<Option<(Arc<dyn ExecutionPlan>, Arc<OpenFiles>)>> {
-        let failed = |e| from_datafusion(&e, None);
-        let files = Arc::new(OpenFiles::default());
-        let hot = self.hot.as_ref().map(HotAccess::rows);
-        let snapshots = QuerySnapshots::new(self.tables.clone(), files.clone(), request.missing, hot);
-        let Some(plan) = template.bind(&request.parameters, &snapshots)? else { return Ok(None) };
-        let state = if template.is_lookup { &self.lookup_state } else { &self.state };
-        let usual = state.config().batch_size();
-        let rows = batch_size::rows_per_batch(&plan, usual, self.options.function_bytes).map_err(failed)?;
-        let width = width::of_plan(&plan, state, &self.widths).await.map_err(failed)?;
-        let batch_bytes = width::batch_bytes(self.options.memory_bytes);
-        if rows.min(width::rows_per_batch(width, usual, batch_bytes)) != usual {
-            return Ok(None);
-        }
-        let physical = state.query_planner().create_physical_plan(&plan, state).await.map_err(failed)?;
-        let physical = interruptible(physical).map_err(failed)?;
-        let is_plain = HotScanExec::all(&physical).map_err(failed)?.is_empty();
-        Ok(is_plain.then_some((physical, files)))
-    }
-
     /// Plans a statement against new snapshots of the tables that the caller may read.
     pub async fn plan_alone(&self, request: &QueryRequest, hot: Option<HotAccess>) -> Result<LogicalQuery> {
         let QueryRequest { text, missing, principal, .. } = request;

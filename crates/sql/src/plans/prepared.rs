@@ -8,8 +8,7 @@ use std::time::Instant;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
-use datafusion::execution::TaskContext;
-use datafusion::physical_plan::{ExecutionPlanProperties, SendableRecordBatchStream, execute_stream};
+use datafusion::physical_plan::{ExecutionPlanProperties, SendableRecordBatchStream};
 use futures::StreamExt;
 use futures::future::{Either, poll_fn, select};
 use parking_lot::Mutex;
@@ -17,13 +16,11 @@ use tidemill_types::{Result, Value};
 
 use crate::StatementPhase;
 use crate::error::{ended, from_datafusion, too_long};
-use crate::events::OpenFiles;
 use crate::execution::stack;
 use crate::execution::statements::kept_text;
 use crate::execution::work::{LONG, Work};
-use crate::interrupt::starts_tasks;
 use crate::plans::reusable_plan::ReusablePlan;
-use crate::plans::template::{PreparedParts, Template};
+use crate::plans::template::{PreparedParts, StartedTemplate, Template};
 use crate::query::{CollectedRows, QueryRequest, QueryRows};
 use crate::session::Shared;
 
@@ -152,9 +149,10 @@ impl Prepared {
             KeptPlan::Physical(plan) => (self.start_physical(plan, work)?, None),
             KeptPlan::Template(template, request) => {
                 statement.set_phase(StatementPhase::Planning);
-                match self.on_threads(work, self.start_template(template, request, work)).await? {
-                    Some((stream, files)) => (Some(stream), Some(files)),
-                    None => (None, None),
+                // the session's threads read its files
+                match self.on_threads(work, shared.start_template(template, request, work)).await? {
+                    StartedTemplate::Running(stream, files) => (Some(stream), Some(files)),
+                    StartedTemplate::Stale | StartedTemplate::Unfit => (None, None),
                 }
             }
         };
@@ -183,25 +181,6 @@ impl Prepared {
             return Ok(None);
         }
         self.entered(work, || physical.execute(0, context)).map_err(failed).map(Some)
-    }
-
-    /// Starts a plan with parameters. The session's threads read its files.
-    async fn start_template(
-        &self,
-        template: &Template,
-        request: &QueryRequest,
-        work: &Arc<Work>,
-    ) -> Result<Option<(SendableRecordBatchStream, Arc<OpenFiles>)>> {
-        let shared = &self.shared;
-        let Some((physical, files)) = shared.plan_template(template, request).await? else { return Ok(None) };
-        if starts_tasks(&physical) {
-            work.become_long().await.map_err(|stop| ended(&stop))?;
-        }
-        let config = shared.state.config().clone().with_extension(work.clone());
-        // `information_schema.routines` lists the functions of the context
-        let context = TaskContext::from(&shared.state).with_session_config(config);
-        let stream = execute_stream(physical, Arc::new(context)).map_err(|e| from_datafusion(&e, None))?;
-        Ok(Some((stream, files)))
     }
 
     /// Collects the rows of a stream that this thread polls.

@@ -93,11 +93,7 @@ impl ReusablePlan {
     pub fn snapshots(&self, tables: &Arc<dyn Tables>) -> Result<Option<Snapshots>> {
         if self.names.iter().any(|name| !name.is_exact()) {
             let names = QuerySnapshots::new(tables.clone(), self.files.clone(), self.missing, None);
-            let same = |name: &ResolvedName| {
-                let found = names.locate(&name.written.0, &name.written.1);
-                name.is_exact() || found.is_ok_and(|found| found == name.found)
-            };
-            if !self.names.iter().all(same) {
+            if !names.finds_same(&self.names) {
                 return Ok(None);
             }
         }
@@ -272,23 +268,4 @@ pub(crate) fn is_timeless(plan: &LogicalPlan) -> PlanResult<bool> {
         })
     })?;
     Ok(timeless)
-}
-
-#[cfg(test)]
-impl ReusablePlan {
-    /// Returns a plan for tests of what keeps plans.
-    pub fn of_no_table() -> Self {
-        let schema = Arc::new(arrow::datatypes::Schema::empty());
-        Self {
-            physical: Arc::new(datafusion::physical_plan::empty::EmptyExec::new(schema)),
-            config: SessionConfig::new(),
-            scans: vec![],
-            names: vec![],
-            events: vec![],
-            documents: vec![],
-            missing: MissingFields::Refused,
-            files: Arc::default(),
-            origins: Arc::from([]),
-        }
-    }
 }

@@ -7,15 +7,23 @@ use arrow::datatypes::SchemaRef;
 use datafusion::common::Result as PlanResult;
 use datafusion::common::tree_node::{Transformed, TreeNodeRecursion};
 use datafusion::datasource::{provider_as_source, source_as_provider};
+use datafusion::execution::TaskContext;
 use datafusion::logical_expr::{LogicalPlan, TableScan};
+use datafusion::physical_plan::{SendableRecordBatchStream, execute_stream};
 use tidemill_database::Parameter;
 use tidemill_types::Result;
 
 use crate::catalog::QuerySnapshots;
-use crate::error::{from_datafusion, to_datafusion};
-use crate::events::EventsTable;
+use crate::error::{ended, from_datafusion, to_datafusion};
+use crate::events::{EventsTable, OpenFiles};
+use crate::execution::work::Work;
+use crate::hot::{HotAccess, HotScanExec};
+use crate::interrupt::{interruptible, starts_tasks};
+use crate::optimizer::{batch_size, width};
 use crate::plans::parameters::ParameterTypes;
+use crate::query::QueryRequest;
 use crate::schema_name::SchemaName;
+use crate::session::Shared;
 
 /// Parts of a query that are kept when it is prepared.
 pub(crate) struct PreparedParts {
@@ -81,6 +89,58 @@ impl Template {
             Ok((current.columns().fields() == table.columns().fields()).then_some(current))
         };
         replace_tables(plan, current).map_err(|e| from_datafusion(&e, None))
+    }
+}
+
+/// Outcome of the start of a template.
+pub(crate) enum StartedTemplate {
+    /// The rows, and the files that they are read from.
+    Running(SendableRecordBatchStream, Arc<OpenFiles>),
+    /// A table has other columns than when the statement was planned.
+    Stale,
+    /// The statement is planned as others are: hot data answers it, or its rows are long.
+    Unfit,
+}
+
+impl Shared {
+    /// Starts a template with the values of a request, over new snapshots.
+    ///
+    /// Errors: those of [`Template::bind`]; `LimitReached` for memory.
+    pub async fn start_template(
+        &self,
+        template: &Template,
+        request: &QueryRequest,
+        work: &Arc<Work>,
+    ) -> Result<StartedTemplate> {
+        let failed = |e| from_datafusion(&e, None);
+        let files = Arc::new(OpenFiles::default());
+        let hot = self.hot.as_ref().map(HotAccess::rows);
+        let snapshots = QuerySnapshots::new(self.tables.clone(), files.clone(), request.missing, hot);
+        let Some(plan) = template.bind(&request.parameters, &snapshots)? else {
+            return Ok(StartedTemplate::Stale);
+        };
+        let state = if template.is_lookup { &self.lookup_state } else { &self.state };
+        let usual = state.config().batch_size();
+        let rows = batch_size::rows_per_batch(&plan, usual, self.options.function_bytes).map_err(failed)?;
+        let width = width::of_plan(&plan, state, &self.widths).await.map_err(failed)?;
+        let batch_bytes = width::batch_bytes(self.options.memory_bytes);
+        if rows.min(width::rows_per_batch(width, usual, batch_bytes)) != usual {
+            return Ok(StartedTemplate::Unfit);
+        }
+        let physical = state.query_planner().create_physical_plan(&plan, state).await.map_err(failed)?;
+        let physical = interruptible(physical).map_err(failed)?;
+        if !HotScanExec::all(&physical).map_err(failed)?.is_empty() {
+            return Ok(StartedTemplate::Unfit);
+        }
+        work.reserve_pages(width.page_bytes).await.map_err(|stop| ended(&stop))?;
+        if starts_tasks(&physical) {
+            work.become_long().await.map_err(|stop| ended(&stop))?;
+        }
+        let config = self.state.config().clone().with_extension(work.clone());
+        // `information_schema.routines` lists the functions of the context
+        let context = TaskContext::from(&self.state).with_session_config(config);
+        let stream = execute_stream(physical, Arc::new(context)).map_err(failed)?;
+        Ok(StartedTemplate::Running(stream, files))
     }
 }
 

@@ -83,7 +83,10 @@ async fn a_value_means_what_it_means_in_the_text() {
         let (_fixture, sql) = fixture::sql(state, fixture::options()).await;
         for (query, values, literal) in CASES {
             let expected = sorted(&answer(&sql, literal).await);
-            assert_eq!(sorted(&with_parameters(&sql, query, values).await), expected, "{query}");
+            for _ in 0..3 {
+                let rows = with_parameters(&sql, query, values).await;
+                assert_eq!(sorted(&rows), expected, "{state:?} {query}");
+            }
             let prepared = sql.prepare(query).await.unwrap();
             assert_eq!(prepared.parameters(), values.len());
             for _ in 0..3 {
@@ -115,6 +118,41 @@ async fn a_prepared_query_sees_new_rows_values_and_columns() {
     stream.fields.push(tidemill_types::Field::new("pilot", tidemill_types::FieldType::String));
     fixture.declare(&std::sync::Arc::new(stream)).await;
     assert_eq!((count("ZZ").await, count("UA").await), (1, 3));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lookup_is_planned_once_and_sees_new_rows_values_and_columns() {
+    let (fixture, sql) = fixture::sql(State::Both, fixture::options()).await;
+    let text = "select * from events.\"TakeOffEvent\" where carrier = $1";
+    let ask = async |carrier: &'static str| with_parameters(&sql, text, &[Value::str(carrier)]).await;
+    assert_eq!(ask("UA").await.num_rows(), 3);
+    let listings = || fixture.listings.load(std::sync::atomic::Ordering::Relaxed);
+    let listed = listings();
+    assert_eq!((ask("AA").await.num_rows(), ask("ZZ").await.num_rows()), (3, 0));
+    assert_eq!(listings(), listed, "names are not looked for again");
+    let table = fixture.streams.read()["TakeOffEvent"].clone();
+    fixture::push(&table, 0, 9, &[r#"{"carrier":"ZZ","flight":1,"actual":"2013-01-02T00:00:00Z"}"#]);
+    assert_eq!(ask("ZZ").await.num_rows(), 1);
+    fixture::flush(&table).await;
+    assert_eq!((ask("ZZ").await.num_rows(), ask("UA").await.num_rows()), (1, 3));
+
+    // wrong values are refused as in a statement that is planned
+    for wrong in [vec![], vec![Value::str("UA"), Value::Int(1)]] {
+        let request = QueryRequest::new(text, "test", Principal::system())
+            .with_parameters(wrong.into_iter().map(Parameter::Value).collect());
+        let error = sql.run(request).await.map(drop).unwrap_err();
+        assert!(error.to_string().contains("expected 1 values"), "{error}");
+    }
+
+    // the stream is declared again with one more field
+    let columns = ask("UA").await.schema.fields().len();
+    let mut stream = table.stream().as_ref().clone();
+    stream.fields.push(tidemill_types::Field::new("pilot", tidemill_types::FieldType::String));
+    fixture.declare(&std::sync::Arc::new(stream)).await;
+    for _ in 0..2 {
+        let rows = ask("UA").await;
+        assert_eq!((rows.num_rows(), rows.schema.fields().len()), (3, columns + 1));
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
