@@ -37,13 +37,14 @@ class Nodes:
     """Nodes by name, of which some run. With `links`, each node reaches the object store, and is reached by the other
     nodes, through links that can be cut: `store_links` and `peer_links` by name."""
 
-    def __init__(self, program, app, servers_port, replicas="all", links=False):
+    def __init__(self, program, app, servers_port, replicas="all", links=False, names=NAMES):
+        self.names = names
         self.replicas = replicas
         self.links = links
         self.program, self.app = os.path.abspath(program), os.path.abspath(app)
         self.place = pathlib.Path(tempfile.mkdtemp(prefix="tidemill-nodes-"))
-        self.ports = {name: free_port() for name in NAMES}
-        self.mongo_ports = {name: free_port() for name in NAMES}
+        self.ports = {name: free_port() for name in names}
+        self.mongo_ports = {name: free_port() for name in names}
         self.processes = {}
         self.servers = dict(os.environ, SERVERS_DIR=str(self.place / "servers"), SERVERS_PORT=str(servers_port))
 
@@ -54,9 +55,9 @@ class Nodes:
             sys.exit(f"the servers do not start: {error.stderr.strip()}")
         self.addresses = dict(line.split("=", 1) for line in lines)
         store_port = int(self.addresses["SERVERS_S3"].rsplit(":", 1)[1])
-        self.peer_ports = {name: free_port() for name in NAMES}
-        self.store_links = {name: Link(store_port) for name in NAMES} if self.links else {}
-        self.peer_links = {name: Link(self.peer_ports[name]) for name in NAMES} if self.links else {}
+        self.peer_ports = {name: free_port() for name in self.names}
+        self.store_links = {name: Link(store_port) for name in self.names} if self.links else {}
+        self.peer_links = {name: Link(self.peer_ports[name]) for name in self.names} if self.links else {}
         return self
 
     def __exit__(self, failure, *_):
@@ -77,6 +78,24 @@ class Nodes:
         return subprocess.run(command, env=self.servers, check=True, capture_output=True, text=True).stdout
 
     def start(self, name):
+        address = f"127.0.0.1:{self.ports[name]}"
+        options = ["--node", name, "--cluster", f"kafka://{self.addresses['SERVERS_KAFKA']}/nodes?replication=1"]
+        options += ["--store", "s3://tidemill/nodes", "--unsafe-single-broker", "--advertise", address]
+        if self.replicas != "all":
+            secret = self.place / "secret"
+            secret.write_text("nodes of one machine")
+            options += ["--replicas", self.replicas, "--peers-secret", secret]
+            options += ["--peers", f"127.0.0.1:{self.peer_ports[name] if self.links else 0}"]
+            if self.links:
+                options += ["--peers-advertise", f"127.0.0.1:{self.peer_links[name].port}"]
+        self._run(name, options)
+
+    def start_alone(self, name):
+        """Starts a process that is no node of a cluster, with its log in Kafka, and its tables and state in the object store."""
+        options = ["--log", f"kafka://{self.addresses['SERVERS_KAFKA']}/alone?replication=1", "--state", "s3://tidemill/alone-state"]
+        self._run(name, options)
+
+    def _run(self, name, options):
         environment = dict(
             os.environ,
             AWS_ENDPOINT=f"http://127.0.0.1:{self.store_links[name].port}" if self.links else self.addresses["SERVERS_S3"],
@@ -84,26 +103,15 @@ class Nodes:
             AWS_ACCESS_KEY_ID="tidemill",
             AWS_SECRET_ACCESS_KEY="tidemill",
         )
-        address = f"127.0.0.1:{self.ports[name]}"
-        command = [self.program, "run", self.app, "--data", self.place / name, "--node", name]
-        command += ["--cluster", f"kafka://{self.addresses['SERVERS_KAFKA']}/nodes?replication=1"]
-        command += ["--store", "s3://tidemill/nodes", "--unsafe-single-broker"]
-        command += ["--listen", address, "--advertise", address]
-        command += ["--mongo", f"127.0.0.1:{self.mongo_ports[name]}"]
-        if self.replicas != "all":
-            secret = self.place / "secret"
-            secret.write_text("nodes of one machine")
-            command += ["--replicas", self.replicas, "--peers-secret", secret]
-            command += ["--peers", f"127.0.0.1:{self.peer_ports[name] if self.links else 0}"]
-            if self.links:
-                command += ["--peers-advertise", f"127.0.0.1:{self.peer_links[name].port}"]
+        command = [self.program, "run", self.app, "--data", self.place / name, *options]
+        command += ["--listen", f"127.0.0.1:{self.ports[name]}", "--mongo", f"127.0.0.1:{self.mongo_ports[name]}"]
         with open(self.place / f"{name}.log", "ab") as log:
             self.processes[name] = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
 
     def start_all(self):
-        for name in NAMES:
+        for name in self.names:
             self.start(name)
-        for name in NAMES:
+        for name in self.names:
             self.wait_ready(name)
 
     def kill(self, name):
@@ -171,4 +179,4 @@ class Nodes:
     def wait_ready(self, name):
         """Waits until a node knows all the others, and an owner of each partition."""
         members = lambda: self.request(name, "/api/v1/cluster")["members"]
-        self.wait(name, lambda: len(members()) == len(NAMES) and all(self.owners(name)))
+        self.wait(name, lambda: len(members()) == len(self.names) and all(self.owners(name)))
