@@ -35,12 +35,12 @@ use crate::live::Tails;
 use crate::output::{Encoder, Format};
 use crate::pg_catalog::{self, FunctionKind};
 use crate::plans::logical_query::LogicalQuery;
-use crate::plans::lookup::Lookup;
 use crate::plans::origins::{self, KnownOids, Origins};
 use crate::plans::parameters::ParameterTypes;
 use crate::plans::plan_cache::PlanCache;
 use crate::plans::prepared::Prepared;
 use crate::plans::reusable_plan::ReusablePlan;
+use crate::plans::template::KeptTemplate;
 use crate::query::{
     AbortOnDrop, ClosingFlag, EncodedQuery, PagedQuery, QueryMessage, QueryRequest, QueryResult, QueryRows,
     ResultHead, StagedRows, Watchdog,
@@ -79,7 +79,7 @@ pub(crate) struct Shared {
     /// Those of statements with parameters, by their values, too: many different values do not drive the others out.
     pub bound_plans: PlanCache<ReusablePlan>,
     /// Templates of statements with parameters that ask for rows by keys or ids; `None` for other statements.
-    pub lookups: PlanCache<Option<Lookup>>,
+    pub lookups: PlanCache<Option<KeptTemplate>>,
     /// Numbers of tables, for clients that ask where columns come from.
     pub oids: KnownOids,
     pub places: Arc<Places>,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tidemill_types::decode::CellValue;
 use tidemill_types::{DecodedRows, RowDecoder, RowOrigin, StreamSchema, Timestamp};
 
-use super::line::{Cell, Line};
+use super::line::{DecodedLine, LineCell};
 use super::lines::lines;
 use super::precision::Precision;
 
@@ -92,7 +92,7 @@ impl<'l> LineDecoder<'l> {
 
     /// Decodes a line; empty lines and comments do not make rows. `now` is the time of a line without one.
     pub fn push_line(&mut self, origin: RowOrigin, line: &str, now: Timestamp) {
-        match Line::parse(line) {
+        match DecodedLine::parse(line) {
             Ok(Some(parsed)) => self.push_parsed(origin, &parsed, now, line),
             Ok(None) => {}
             Err(reason) => self.rows.reject_of(origin, None, reason, line.as_bytes()),
@@ -104,7 +104,7 @@ impl<'l> LineDecoder<'l> {
         self.rows.reject_of(origin, None, reason, line);
     }
 
-    fn push_parsed(&mut self, origin: RowOrigin, line: &Line<'_>, now: Timestamp, text: &str) {
+    fn push_parsed(&mut self, origin: RowOrigin, line: &DecodedLine<'_>, now: Timestamp, text: &str) {
         let (number, stream) = match self.stream(line.measurement()) {
             Ok(stream) => stream,
             Err(reason) => return self.rows.reject_of(origin, None, reason, text.as_bytes()),
@@ -153,7 +153,7 @@ fn origin(number: u64, offset: usize) -> RowOrigin {
 /// Returns the instant of a line.
 ///
 /// Errors: it is outside of the range of times.
-pub(super) fn event_time(line: &Line<'_>, precision: Precision) -> Result<Option<Timestamp>, String> {
+pub(super) fn event_time(line: &DecodedLine<'_>, precision: Precision) -> Result<Option<Timestamp>, String> {
     let time = |number| {
         precision
             .timestamp(number)
@@ -164,10 +164,10 @@ pub(super) fn event_time(line: &Line<'_>, precision: Precision) -> Result<Option
 
 /// Returns the cells of a line, and `time` as the time field of the stream.
 pub(super) fn with_time<'p>(
-    cells: &'p [Cell<'p>],
+    cells: &'p [LineCell<'p>],
     stream: &'p StreamSchema,
     time: Option<Timestamp>,
-) -> impl Iterator<Item = Cell<'p>> {
+) -> impl Iterator<Item = LineCell<'p>> {
     let time_field = stream.time.map(|index| stream.fields[index].name.as_str());
     cells.iter().copied().chain(time_field.zip(time.map(CellValue::Time)))
 }

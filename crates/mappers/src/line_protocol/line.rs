@@ -15,10 +15,10 @@ use smallvec::SmallVec;
 use tidemill_types::decode::CellValue;
 
 /// Name and value of a tag or a field.
-pub(super) type Cell<'t> = (&'t str, CellValue<'t>);
+pub(super) type LineCell<'t> = (&'t str, CellValue<'t>);
 
 /// Line with its parts.
-pub(super) enum Line<'t> {
+pub(super) enum DecodedLine<'t> {
     /// Without quotes, escapes and control characters.
     Plain(PlainLine<'t>),
     /// Any other.
@@ -28,11 +28,11 @@ pub(super) enum Line<'t> {
 /// Line whose parts stand in its text as they are.
 pub(super) struct PlainLine<'t> {
     measurement: &'t str,
-    cells: SmallVec<[Cell<'t>; 16]>,
+    cells: SmallVec<[LineCell<'t>; 16]>,
     time: Option<i64>,
 }
 
-impl<'t> Line<'t> {
+impl<'t> DecodedLine<'t> {
     /// Parses a line; `None` for a comment.
     ///
     /// Errors: what is wrong with it.
@@ -66,7 +66,7 @@ impl<'t> Line<'t> {
     }
 
     /// Returns the tags and then the fields.
-    pub fn cells(&self) -> Cow<'_, [Cell<'_>]> {
+    pub fn cells(&self) -> Cow<'_, [LineCell<'_>]> {
         match self {
             Self::Plain(line) => Cow::Borrowed(&line.cells),
             Self::Other(line) => {
@@ -219,10 +219,10 @@ mod tests {
     fn check(text: &str) -> bool {
         let Some(plain) = PlainLine::parse(text) else { return false };
         let mut parsed = parse_lines(text);
-        let other = parsed.next().expect("a line").map(Line::Other);
+        let other = parsed.next().expect("a line").map(DecodedLine::Other);
         let other = other.unwrap_or_else(|e| panic!("{text:?} is plain, and the crate says: {e}"));
         assert!(parsed.next().is_none(), "{text:?}");
-        let plain = Line::Plain(plain);
+        let plain = DecodedLine::Plain(plain);
         assert_eq!((plain.measurement(), plain.time()), (other.measurement(), other.time()), "{text:?}");
         assert_eq!(plain.cells(), other.cells(), "{text:?}");
         true

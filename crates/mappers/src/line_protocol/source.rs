@@ -8,7 +8,7 @@ use tidemill_connect::{
 use tidemill_types::StreamSchema;
 
 use super::decoder::{event_time, with_time};
-use super::line::Line;
+use super::line::DecodedLine;
 use super::lines::lines;
 use super::precision::Precision;
 use crate::read::{no_attributes, text_of};
@@ -90,7 +90,7 @@ impl SourceMapper for LineProtocolSource {
 
 impl LineProtocolSource {
     fn push(&self, line: &str, message: &Message, out: &mut EventBuilder) -> Result<(), String> {
-        let Some(parsed) = Line::parse(line)? else { return Ok(()) };
+        let Some(parsed) = DecodedLine::parse(line)? else { return Ok(()) };
         let found = parsed.measurement();
         if found != self.measurement {
             return match self.skips_others {

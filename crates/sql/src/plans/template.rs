@@ -7,23 +7,18 @@ use arrow::datatypes::SchemaRef;
 use datafusion::common::Result as PlanResult;
 use datafusion::common::tree_node::{Transformed, TreeNodeRecursion};
 use datafusion::datasource::{provider_as_source, source_as_provider};
-use datafusion::execution::TaskContext;
 use datafusion::logical_expr::{LogicalPlan, TableScan};
-use datafusion::physical_plan::{SendableRecordBatchStream, execute_stream};
+use datafusion::physical_plan::SendableRecordBatchStream;
 use tidemill_database::Parameter;
 use tidemill_types::Result;
 
-use crate::catalog::QuerySnapshots;
-use crate::error::{ended, from_datafusion, to_datafusion};
+use crate::catalog::{QuerySnapshots, ResolvedName};
+use crate::error::{from_datafusion, to_datafusion};
 use crate::events::{EventsTable, OpenFiles};
-use crate::execution::work::Work;
-use crate::hot::{HotAccess, HotScanExec};
-use crate::interrupt::{interruptible, starts_tasks};
-use crate::optimizer::{batch_size, width};
+use crate::plans::origins::Origins;
 use crate::plans::parameters::ParameterTypes;
-use crate::query::QueryRequest;
 use crate::schema_name::SchemaName;
-use crate::session::Shared;
+use crate::{MissingFields, Tables};
 
 /// Parts of a query that are kept when it is prepared.
 pub(crate) struct PreparedParts {
@@ -102,45 +97,20 @@ pub(crate) enum StartedTemplate {
     Unfit,
 }
 
-impl Shared {
-    /// Starts a template with the values of a request, over new snapshots.
-    ///
-    /// Errors: those of [`Template::bind`]; `LimitReached` for memory.
-    pub async fn start_template(
-        &self,
-        template: &Template,
-        request: &QueryRequest,
-        work: &Arc<Work>,
-    ) -> Result<StartedTemplate> {
-        let failed = |e| from_datafusion(&e, None);
-        let files = Arc::new(OpenFiles::default());
-        let hot = self.hot.as_ref().map(HotAccess::rows);
-        let snapshots = QuerySnapshots::new(self.tables.clone(), files.clone(), request.missing, hot);
-        let Some(plan) = template.bind(&request.parameters, &snapshots)? else {
-            return Ok(StartedTemplate::Stale);
-        };
-        let state = if template.is_lookup { &self.lookup_state } else { &self.state };
-        let usual = state.config().batch_size();
-        let rows = batch_size::rows_per_batch(&plan, usual, self.options.function_bytes).map_err(failed)?;
-        let width = width::of_plan(&plan, state, &self.widths).await.map_err(failed)?;
-        let batch_bytes = width::batch_bytes(self.options.memory_bytes);
-        if rows.min(width::rows_per_batch(width, usual, batch_bytes)) != usual {
-            return Ok(StartedTemplate::Unfit);
-        }
-        let physical = state.query_planner().create_physical_plan(&plan, state).await.map_err(failed)?;
-        let physical = interruptible(physical).map_err(failed)?;
-        if !HotScanExec::all(&physical).map_err(failed)?.is_empty() {
-            return Ok(StartedTemplate::Unfit);
-        }
-        work.reserve_pages(width.page_bytes).await.map_err(|stop| ended(&stop))?;
-        if starts_tasks(&physical) {
-            work.become_long().await.map_err(|stop| ended(&stop))?;
-        }
-        let config = self.state.config().clone().with_extension(work.clone());
-        // `information_schema.routines` lists the functions of the context
-        let context = TaskContext::from(&self.state).with_session_config(config);
-        let stream = execute_stream(physical, Arc::new(context)).map_err(failed)?;
-        Ok(StartedTemplate::Running(stream, files))
+/// Template that is kept for the text of a statement.
+#[derive(Debug)]
+pub(crate) struct KeptTemplate {
+    pub template: Template,
+    /// Names of its tables.
+    pub names: Vec<ResolvedName>,
+    pub origins: Origins,
+}
+
+impl KeptTemplate {
+    /// Returns whether its names still mean the same tables.
+    pub fn is_of_same_tables(&self, tables: &Arc<dyn Tables>) -> bool {
+        let now = || QuerySnapshots::new(tables.clone(), Arc::default(), MissingFields::Refused, None);
+        self.names.iter().all(ResolvedName::is_exact) || now().finds_same(&self.names)
     }
 }
 
