@@ -36,10 +36,7 @@ impl Shared {
     ) -> Result<Option<StartedLookup>> {
         let (text, missing) = (request.text.as_ref(), request.missing);
         // a field that does not exist is a column of its statement alone
-        if request.parameters.is_empty()
-            || missing != MissingFields::Refused
-            || self.options.cached_plans == 0
-        {
+        if request.parameters.is_empty() || missing != MissingFields::Refused || !self.lookups.keeps(text) {
             return Ok(None);
         }
         let kept = match self.lookups.get(text, missing) {

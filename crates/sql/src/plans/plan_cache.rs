@@ -44,9 +44,14 @@ impl<P> PlanCache<P> {
         Some(cached.plan.clone())
     }
 
+    /// Returns whether plans of a query are kept.
+    pub fn keeps(&self, text: &str) -> bool {
+        self.plans_max > 0 && text.len() <= TEXT_BYTES_MAX
+    }
+
     /// Keeps the plan of a query.
     pub fn put(&self, text: &str, missing: MissingFields, plan: Arc<P>) {
-        if self.plans_max == 0 || text.len() > TEXT_BYTES_MAX {
+        if !self.keeps(text) {
             return;
         }
         let mut state = self.state.lock();
@@ -103,7 +108,12 @@ mod tests {
         assert!(cache.get("a", MissingFields::Refused).is_some(), "another plan was removed");
         cache.remove("a", MissingFields::Refused, &kept);
         assert!(cache.get("a", MissingFields::Refused).is_none());
+        let long = "a".repeat(TEXT_BYTES_MAX + 1);
+        assert!(cache.keeps(&long[1..]) && !cache.keeps(&long));
+        cache.put(&long, MissingFields::Refused, plan());
+        assert!(cache.get(&long, MissingFields::Refused).is_none());
         let none = PlanCache::new(0);
+        assert!(!none.keeps("a"));
         none.put("a", MissingFields::Refused, plan());
         assert!(none.get("a", MissingFields::Refused).is_none());
     }
